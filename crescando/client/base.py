@@ -1,0 +1,120 @@
+"""What the client API needs of a running cluster: the `Backend` contract.
+
+`crescando.client.table` and `.store` are written against this module only, so
+that the same verbs serve an embedded store and, later, a remote one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from crescando.engine.base import Count, Partials
+from crescando.engine.statement import Column, Shape
+from crescando.schema import TableSchema
+from crescando.types import KeyRange, Position, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The rows that one storage process answered for one scope of a read."""
+
+    scope: Scope
+    names: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOutcome:
+    """A complete read: its pieces' scopes partition the ranges it asked for.
+
+    Exactly one of `pieces` and `partials` is filled, as the shape demands.
+    """
+
+    position: Position
+    pieces: tuple[Piece, ...] = ()
+    partials: tuple[Partials, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOutcome:
+    """A complete write: the counts' ranges partition the ranges it touched."""
+
+    position: Position
+    counts: tuple[Count, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One data operation, ready to be submitted."""
+
+    shape: Shape
+    parameters: tuple[Any, ...]
+    ranges: tuple[KeyRange, ...]
+    """Disjoint, ascending ring ranges that the operation can touch; never empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An operation on its way.
+
+    Attributes
+    ----------
+    number : int
+        The session's sequence number.
+    stable : Future of None
+        Done when every correct replica has the operation. Fails with
+        `RefusedError` or `LostError`.
+    outcome : Future of ReadOutcome or WriteOutcome
+        Done when it is executed. A read fails with `ReadFailedError` or
+        `ReadLostError`; both kinds with what `stable` fails with. A write that
+        met rejected rows does *not* fail here: its counts tell.
+        `SchemaChangedError` asks to prepare the statement again.
+    """
+
+    number: int
+    stable: Future[None]
+    outcome: Future[Any]
+
+
+class SchemaChanged(Exception):  # noqa: N818  # A signal to prepare again, not an error.
+    """The statement was prepared against a schema that changed; applied `no`."""
+
+
+class Backend(Protocol):
+    """One client process of a cluster: an ordered stream of operations (a session).
+
+    Every method is thread-safe and none blocks; waiting is the caller's.
+    """
+
+    def submit(self, requests: tuple[Request, ...]) -> tuple[Pending, ...]:
+        """Submit data operations, in order, as one batch.
+
+        Raises
+        ------
+        ClosedError
+            If the session or store is closed.
+        """
+        ...
+
+    def create_table(self, schema: TableSchema) -> Future[TableSchema]:
+        """Order a table's creation; gives the schema with catalog ids, once executed everywhere."""
+        ...
+
+    def drop_table(self, name: str) -> Future[None]:
+        """Order a table's removal."""
+        ...
+
+    def catalog(self) -> Mapping[str, TableSchema]:
+        """Give the newest catalog this client has heard of."""
+        ...
+
+    def refresh_catalog(self) -> Future[Mapping[str, TableSchema]]:
+        """Ask the routers for the present catalog."""
+        ...
+
+    def close(self, timeout_s: float) -> None:
+        """Refuse new work, wait for the rest until the time is over, leave the cluster."""
+        ...

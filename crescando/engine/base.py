@@ -1,0 +1,152 @@
+"""The contract of an engine, and the results it gives.
+
+An engine executes delivered operations in order, on the rows of the ring arcs
+it owns. Its outcome is a function of the operations and the rows alone: never
+of a clock, of chance, of other operations' presence or of its own layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from crescando.engine.statement import Column, Operation, Scalar
+from crescando.schema import TableSchema
+from crescando.types import KeyRange, ProcessId, Scope
+
+I64 = NDArray[np.int64]
+U64 = NDArray[np.uint64]
+
+
+class Rows(msgspec.Struct, frozen=True, array_like=True):
+    """Answers of reads of one sender that share a shape.
+
+    Attributes
+    ----------
+    number, position : ndarray of int64, shape (n,)
+    scope : ndarray of int64, shape (n,)
+        Index into `scopes`.
+    scopes : tuple of Scope
+    offsets : ndarray of int64, shape (n + 1,)
+        Rows ``offsets[i]:offsets[i + 1]`` of `columns` answer read i.
+    names : tuple of str
+    columns : tuple of Column
+    """
+
+    number: I64
+    position: I64
+    scope: I64
+    scopes: tuple[Scope, ...]
+    offsets: I64
+    names: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+
+class Partials(msgspec.Struct, frozen=True, array_like=True):
+    """Mergeable partial states of one read's aggregates over this process's scope."""
+
+    number: int
+    position: int
+    scope: Scope
+    states: tuple[bytes, ...]
+    """One state per aggregate of the shape; merged by `engine.aggregate`."""
+
+
+class Rejection(msgspec.Struct, frozen=True, array_like=True):
+    """The smallest rejected key of one write in one range, and its cause."""
+
+    key: tuple[Scalar, ...]
+    cause: str
+
+
+class Count(msgspec.Struct, frozen=True, array_like=True):
+    """What one write did to the rows of one ring arc (or part of an arc)."""
+
+    key_range: KeyRange
+    affected: int
+    rejected: int
+    rejection: Rejection | None = None
+
+
+class Written(msgspec.Struct, frozen=True, array_like=True):
+    """What one write did, per ring arc that this process owns *and* the write touches."""
+
+    number: int
+    position: int
+    counts: tuple[Count, ...]
+
+
+class Failed(msgspec.Struct, frozen=True, array_like=True):
+    """A read that met an erroneous row, or an operation whose schema changed."""
+
+    number: int
+    position: int
+    scope: Scope
+    kind: str
+    """``read`` (applied no) or ``schema`` (applied no; prepare again)."""
+    key: tuple[Scalar, ...]
+    """The smallest key with an error, for ``read``."""
+    text: str
+
+
+class Results(msgspec.Struct, frozen=True, array_like=True, tag="results"):
+    """Everything one execution gave to one sender."""
+
+    process: ProcessId
+    """The storage process that answers."""
+    to: ProcessId
+    executed: int
+    """Position up to which this process has executed."""
+    rows: tuple[Rows, ...] = ()
+    partials: tuple[Partials, ...] = ()
+    written: tuple[Written, ...] = ()
+    failed: tuple[Failed, ...] = ()
+
+
+class Engine(Protocol):
+    """Executes operations in order; see `crescando.engine.scan` for the shared scan."""
+
+    def set_arcs(self, arcs: Sequence[KeyRange]) -> None:
+        """State the ring arcs this process owns: disjoint, ascending, not wrapping.
+
+        Called once, before any table exists (moves of arcs are a later concern).
+        """
+        ...
+
+    def create_table(self, schema: TableSchema) -> None:
+        """Make an empty table with catalog ids set."""
+        ...
+
+    def drop_table(self, table: int) -> None:
+        """Drop a table and free its rows."""
+        ...
+
+    def execute(self, operations: Sequence[Operation]) -> list[Results]:
+        """Execute operations, as if one at a time in ascending position.
+
+        Parameters
+        ----------
+        operations : sequence of Operation
+            Ascending in position, above everything executed before.
+
+        Returns
+        -------
+        list of Results
+            One per sender that has something to be told. Reads report over
+            their scope. Writes always report every owned arc they touch,
+            whatever their scope: the storage role keeps the counts and sends
+            those of the scope. `Results.process` is left to the role.
+        """
+        ...
+
+    def digest(self, table: int, key_range: KeyRange) -> bytes:
+        """Give the order-free digest of the logical rows in a ring range."""
+        ...
+
+    def statistics(self) -> dict[str, int]:
+        """Give counters: rows, bytes, scans, operations, operations_per_scan_max, …"""
+        ...

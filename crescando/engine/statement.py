@@ -1,0 +1,293 @@
+"""Statement shapes and operations: what storage processes are asked to execute.
+
+Rules of the file: trees are typed, immutable and canonical; constants never
+stand in a tree, they are parameters, so that all queries of one form share one
+shape. Decoding validates nothing: `crescando.engine.validate` checks every
+tree that comes from outside against the allow-list before it is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import Enum
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from crescando.schema import DataType
+from crescando.types import ProcessId, Scope
+
+Scalar = None | bool | int | float | str
+"""A parameter in its physical form: dates in days, timestamps in microseconds UTC."""
+
+
+class ColumnRef(msgspec.Struct, frozen=True, array_like=True, tag="c"):
+    """A column of the table, by catalog id."""
+
+    column: int
+    type: DataType
+
+
+class Parameter(msgspec.Struct, frozen=True, array_like=True, tag="p"):
+    """The constant at `index` of an operation's parameters.
+
+    If `many`, the parameter is a tuple of values (the right side of IN), each
+    of `type` or None.
+    """
+
+    index: int
+    type: DataType
+    many: bool = False
+
+
+class Apply(msgspec.Struct, frozen=True, array_like=True, tag="a"):
+    """An operator or function of the allow-list, applied to typed arguments."""
+
+    op: str
+    args: tuple[Term, ...]
+    type: DataType
+
+
+Term = ColumnRef | Parameter | Apply
+"""A typed expression; a predicate is a term of type BOOL."""
+
+
+class Kind(Enum):
+    """What an operation does."""
+
+    READ = "read"
+    INSERT = "insert"
+    UPSERT = "upsert"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+class Aggregate(msgspec.Struct, frozen=True, array_like=True):
+    """One aggregate of a read; `term` is None for count(*)."""
+
+    function: str
+    """One of count, sum, min, max, avg."""
+    term: Term | None
+    name: str
+
+
+class Projection(msgspec.Struct, frozen=True, array_like=True):
+    """One output column of a read."""
+
+    name: str
+    term: Term
+
+
+class Assignment(msgspec.Struct, frozen=True, array_like=True):
+    """``SET column = term`` of an update (the term sees the row before the update)."""
+
+    column: int
+    term: Term
+
+
+class Shape(msgspec.Struct, frozen=True, array_like=True):
+    """A statement with its constants taken out.
+
+    Attributes
+    ----------
+    kind : Kind
+    table, schema_version : int
+        Catalog id, and the version the statement was prepared against.
+    where : Term or None
+        The predicate; None matches every row. Not used by insert and upsert.
+    projections : tuple of Projection
+        Output columns of a read without aggregates.
+    aggregates : tuple of Aggregate
+    assignments : tuple of Assignment
+        Of an update.
+    columns : tuple of int
+        Catalog ids of the columns an insert or upsert gives values for. Its
+        only parameter is the rows, as `Column` values in this order.
+    """
+
+    kind: Kind
+    table: int
+    schema_version: int
+    where: Term | None = None
+    projections: tuple[Projection, ...] = ()
+    aggregates: tuple[Aggregate, ...] = ()
+    assignments: tuple[Assignment, ...] = ()
+    columns: tuple[int, ...] = ()
+
+    def encode(self) -> bytes:
+        """Give the canonical encoding."""
+        return _ENCODER.encode(self)
+
+    @staticmethod
+    def decode(data: bytes) -> Shape:
+        """Give the shape that `encode` wrote.
+
+        Raises
+        ------
+        msgspec.DecodeError
+            If `data` is not such an encoding.
+        """
+        return _SHAPE_DECODER.decode(data)
+
+    def digest(self) -> bytes:
+        """Give the shape's id: the 128-bit digest of its canonical encoding."""
+        return hashlib.blake2b(self.encode(), digest_size=16).digest()
+
+
+class Column(msgspec.Struct, frozen=True, array_like=True):
+    """Values of one column of some rows.
+
+    Attributes
+    ----------
+    type : DataType
+    values : ndarray, shape (n_rows,)
+        The physical values: bool, int8 … int64, float32/64, int32 days, int64
+        microseconds. For strings, int32 codes into `dictionary`. Undefined where
+        not valid (0 by convention).
+    valid : ndarray of bool, shape (n_rows,), or None
+        False marks NULL; None means that no value is NULL.
+    dictionary : tuple of str
+        Strings only: the values that codes stand for, not necessarily sorted,
+        without duplicates.
+    """
+
+    type: DataType
+    values: NDArray[Any]
+    valid: NDArray[np.bool_] | None = None
+    dictionary: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def slice(self, start: int, stop: int) -> Column:
+        """Give rows ``start:stop``; arrays are shared, not copied."""
+        valid = None if self.valid is None else self.valid[start:stop]
+        return Column(self.type, self.values[start:stop], valid, self.dictionary)
+
+    def to_list(self) -> list[Scalar]:
+        """Give the physical values as Python objects, None for NULL."""
+        if self.type is DataType.STRING:
+            values: list[Any] = [self.dictionary[c] if c >= 0 else None for c in self.values.tolist()]
+        else:
+            values = self.values.tolist()
+        if self.valid is not None:
+            for index in np.flatnonzero(~self.valid).tolist():
+                values[index] = None
+        return values
+
+
+PHYSICAL: dict[DataType, np.dtype[Any]] = {
+    DataType.BOOL: np.dtype(np.bool_),
+    DataType.INT8: np.dtype(np.int8),
+    DataType.INT16: np.dtype(np.int16),
+    DataType.INT32: np.dtype(np.int32),
+    DataType.INT64: np.dtype(np.int64),
+    DataType.FLOAT32: np.dtype(np.float32),
+    DataType.FLOAT64: np.dtype(np.float64),
+    DataType.STRING: np.dtype(np.int32),
+    DataType.DATE: np.dtype(np.int32),
+    DataType.TIMESTAMP: np.dtype(np.int64),
+}
+"""How each type's values lie in memory (strings: as dictionary codes)."""
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """One delivered operation, ready to execute.
+
+    Attributes
+    ----------
+    position : int
+        Its place in the global order; operations execute in ascending order.
+    sender : ProcessId
+    number : int
+        The sender's sequence number.
+    shape : Shape
+    parameters : tuple
+        Physical constants in the order of `Parameter.index` (a tuple for IN);
+        for insert and upsert one `Column` per entry of ``shape.columns``.
+    scope : Scope
+        Ring ranges this process answers for (reads) or reports (writes).
+    """
+
+    position: int
+    sender: ProcessId
+    number: int
+    shape: Shape
+    parameters: tuple[Any, ...]
+    scope: Scope
+
+
+def _encode_array(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        head = value.dtype.str.encode()
+        return msgspec.msgpack.Ext(1, bytes([len(head)]) + head + np.ascontiguousarray(value).tobytes())
+    raise TypeError(f"{type(value).__qualname__} does not travel")
+
+
+def _decode_array(code: int, data: memoryview) -> Any:
+    if code != 1:
+        raise ValueError(f"extension {code} is unknown")
+    split = 1 + data[0]
+    dtype = np.dtype(bytes(data[1:split]).decode())
+    if dtype.kind not in "biuf" or dtype.hasobject:
+        raise ValueError(f"arrays of {dtype} do not travel")
+    return np.frombuffer(bytes(data[split:]), dtype)
+
+
+def _accept_array(_type: Any, value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value
+    raise TypeError(f"expected an array, not {type(value).__qualname__}")
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_encode_array, order="deterministic")
+_SHAPE_DECODER = msgspec.msgpack.Decoder(Shape)
+_CONSTANTS_DECODER = msgspec.msgpack.Decoder(tuple[Any, ...], ext_hook=_decode_array)
+_COLUMNS_DECODER = msgspec.msgpack.Decoder(tuple[Column, ...], ext_hook=_decode_array, dec_hook=_accept_array)
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """One operation's payload: which shape of the submission, and its parameters."""
+
+    shape: int
+    parameters: bytes
+
+
+_CALL_DECODER = msgspec.msgpack.Decoder(Call)
+_SHAPES_DECODER = msgspec.msgpack.Decoder(tuple[bytes, ...])
+
+
+def encode_parameters(shape: Shape, parameters: tuple[Any, ...]) -> bytes:
+    """Encode an operation's parameters."""
+    return _ENCODER.encode(parameters)
+
+
+def decode_parameters(shape: Shape, data: bytes) -> tuple[Any, ...]:
+    """Decode what `encode_parameters` wrote, as the shape's kind demands."""
+    if shape.kind in (Kind.INSERT, Kind.UPSERT):
+        return _COLUMNS_DECODER.decode(data)
+    return tuple(
+        tuple(value) if isinstance(value, list) else value for value in _CONSTANTS_DECODER.decode(data)
+    )
+
+
+def encode_call(shape: int, parameters: bytes) -> bytes:
+    """Encode a data message's payload; `shape` indexes the submission's shapes."""
+    return _ENCODER.encode(Call(shape, parameters))
+
+
+def decode_call(data: bytes) -> Call:
+    """Decode what `encode_call` wrote."""
+    return _CALL_DECODER.decode(data)
+
+
+def encode_shapes(shapes: tuple[bytes, ...]) -> bytes:
+    """Encode the shape bodies that a submission's payloads share."""
+    return _ENCODER.encode(shapes)
+
+
+def decode_shapes(data: bytes) -> tuple[bytes, ...]:
+    """Decode what `encode_shapes` wrote."""
+    return _SHAPES_DECODER.decode(data)

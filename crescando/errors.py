@@ -1,0 +1,233 @@
+"""Every exception of crescando, and whose move each one is.
+
+::
+
+    CrescandoError
+    ├── SpecError                 the caller asked for something impossible at start-up
+    ├── ClosedError               the store, session or handle is closed
+    ├── StatementError            the caller's statement is wrong; nothing was sent
+    │   ├── UnknownTableError     has .table and .nearest
+    │   ├── UnknownColumnError    has .column and .nearest
+    │   ├── TypeMismatchError     an operator or value does not fit a column's type
+    │   ├── PredicateError        has .text and .position
+    │   └── KeyUpdateError        an assignment to a key column
+    ├── OperationError            a statement was sent; .applied says what it did
+    │   ├── DeadlineError         the caller's wait ended; applied `unknown`
+    │   ├── RefusedError          refused alike everywhere; applied `no`
+    │   ├── LostError             every owner of a range failed; applied `unknown`
+    │   ├── RowsRejectedError     some rows kept their values; applied `partial`
+    │   ├── ReadFailedError       a read met an erroneous row; it fails as a whole
+    │   ├── ReadLostError         a read lost its owner after a later write; retry it
+    │   └── NoQuorumError         no majority of routers; nothing can be ordered
+    ├── ConfigError               a routing plug-in broke its contract; names the plug-in
+    ├── TransportError
+    │   ├── LocalProtocolError    we tried to send something illegal
+    │   └── RemoteProtocolError   the peer sent something illegal
+    └── InvariantError            a bug in crescando, never the caller's fault; the node stops
+
+Exceptions survive pickling: every constructor argument goes to ``super().__init__``.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Literal
+
+Applied = Literal["yes", "no", "partial", "unknown"]
+
+
+class CrescandoError(Exception):
+    """The parent of every error raised by crescando."""
+
+
+class SpecError(CrescandoError):
+    """The caller asked for something impossible at start-up."""
+
+
+class ClosedError(CrescandoError):
+    """The store, session or handle has been closed."""
+
+
+class StatementError(CrescandoError):
+    """The statement is wrong; it was not sent and nothing changed."""
+
+
+def nearest_name(name: str, known: tuple[str, ...]) -> str | None:
+    """Give the known name closest to `name`, if one is close enough to suggest."""
+    found = get_close_matches(name, known, n=1, cutoff=0.5)
+    return found[0] if found else None
+
+
+class UnknownTableError(StatementError):
+    """No table has this name.
+
+    Parameters
+    ----------
+    table : str
+        The name that was not found.
+    known : tuple of str
+        The tables that exist.
+    """
+
+    def __init__(self, table: str, known: tuple[str, ...] = ()) -> None:
+        super().__init__(table, known)
+        self.table = table
+        self.nearest = nearest_name(table, known)
+
+    def __str__(self) -> str:
+        hint = f"; did you mean {self.nearest!r}?" if self.nearest else ""
+        return f"no table is named {self.table!r}{hint}"
+
+
+class UnknownColumnError(StatementError):
+    """The table has no column of this name.
+
+    Parameters
+    ----------
+    column : str
+        The name that was not found.
+    table : str
+        The table that was asked.
+    known : tuple of str
+        The table's columns.
+    """
+
+    def __init__(self, column: str, table: str, known: tuple[str, ...] = ()) -> None:
+        super().__init__(column, table, known)
+        self.column = column
+        self.table = table
+        self.nearest = nearest_name(column, known)
+
+    def __str__(self) -> str:
+        hint = f"; did you mean {self.nearest!r}?" if self.nearest else ""
+        return f"table {self.table!r} has no column {self.column!r}{hint}"
+
+
+class TypeMismatchError(StatementError):
+    """An operator, function or value does not fit the types it is used with."""
+
+
+class PredicateError(StatementError):
+    """A predicate is malformed.
+
+    Parameters
+    ----------
+    message : str
+        What is wrong and how to mend it.
+    text : str
+        The predicate's text, or a rendering of the tree.
+    position : int or None
+        Offset in `text`, in characters, where the fault was noticed.
+    """
+
+    def __init__(self, message: str, text: str = "", position: int | None = None) -> None:
+        super().__init__(message, text, position)
+        self.message = message
+        self.text = text
+        self.position = position
+
+    def __str__(self) -> str:
+        if self.position is None:
+            return self.message
+        start = max(0, self.position - 30)
+        excerpt = self.text[start : self.position + 30]
+        return f"{self.message} at position {self.position}: …{excerpt}…"
+
+
+class KeyUpdateError(StatementError):
+    """An assignment names a column of the partition or primary key."""
+
+
+class OperationError(CrescandoError):
+    """A statement was sent and did not simply succeed; `applied` says what it did."""
+
+    applied: Applied = "unknown"
+
+
+class DeadlineError(OperationError):
+    """The caller's wait ended first; the operation goes on and may yet take effect."""
+
+
+class RefusedError(OperationError):
+    """The operation was refused alike everywhere and changed nothing.
+
+    Parameters
+    ----------
+    reason : str
+        What refused it and what to do about it.
+    """
+
+    applied: Applied = "no"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class LostError(OperationError):
+    """Every owner of some touched range failed before confirming the operation."""
+
+
+class RowsRejectedError(OperationError):
+    """Some rows kept their values because an assignment or constraint failed on them.
+
+    Parameters
+    ----------
+    affected, rejected : int
+        How many rows were written, and how many kept their values.
+    key : tuple
+        The smallest rejected key.
+    cause : str
+        Why that row was rejected.
+    """
+
+    applied: Applied = "partial"
+
+    def __init__(self, affected: int, rejected: int, key: tuple[object, ...], cause: str) -> None:
+        super().__init__(affected, rejected, key, cause)
+        self.affected = affected
+        self.rejected = rejected
+        self.key = key
+        self.cause = cause
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rejected} rows were rejected and {self.affected} written; "
+            f"the smallest rejected key {self.key!r}: {self.cause}"
+        )
+
+
+class ReadFailedError(OperationError):
+    """A read met an erroneous value; it fails as a whole, alone."""
+
+    applied: Applied = "no"
+
+
+class ReadLostError(OperationError):
+    """The owner of a read's range died after a later write was sent; retry the read."""
+
+    applied: Applied = "no"
+
+
+class NoQuorumError(OperationError):
+    """No majority of routers answers, so nothing can be ordered."""
+
+
+class ConfigError(CrescandoError):
+    """A routing plug-in broke its contract."""
+
+
+class TransportError(CrescandoError):
+    """Something about a channel went wrong."""
+
+
+class LocalProtocolError(TransportError):
+    """We tried to send something the protocol forbids."""
+
+
+class RemoteProtocolError(TransportError):
+    """The peer sent something the protocol forbids."""
+
+
+class InvariantError(CrescandoError):
+    """A bug in crescando; the node that meets it stops and never carries on."""

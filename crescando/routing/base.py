@@ -1,0 +1,144 @@
+"""The contracts of the routing layer: `Config`, a plug-in's value, and `Routes`.
+
+A Config decides, as a pure function of itself and one message, where the
+message goes, what it changes and whom it declares failed (RB13 §6.3, Alg. 3).
+Routers call it at the message's own *prefix*: the Config that all earlier
+messages of the order have produced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, Self, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crescando.routing.batch import Message, Submission
+from crescando.types import ProcessId, Scope
+
+
+class Refusal(Exception):  # noqa: N818  # It is an outcome a Config declares, not a fault.
+    """Raised by `Config.destset` for a message that must not take effect.
+
+    Every router computes the same refusal at the same position; the sender
+    learns *applied no* and the reason. `apply` is not called.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@runtime_checkable
+class Config(Protocol):
+    """An immutable routing configuration (RB13 §5.6, §6.3).
+
+    Equal values encode to equal bytes, whatever path led to them; no method
+    may depend on a clock, on chance, on ``hash()`` or on anything but `self`
+    and the message. Instances are never changed after construction.
+    """
+
+    def is_member(self, process: ProcessId) -> bool:
+        """Say whether messages of `process` have effect."""
+        ...
+
+    def members(self) -> frozenset[ProcessId]:
+        """Give every process that is part of the system."""
+        ...
+
+    def destset(self, message: Message) -> Mapping[ProcessId, Scope]:
+        """Give the destinations of a message, each with its scope.
+
+        The scopes of one data message partition its ranges. A read goes to no
+        destination whose scope is empty; a write goes to every live owner of a
+        range it overlaps, and the scope says which ranges that owner reports.
+        Configuration messages have empty scopes.
+
+        Raises
+        ------
+        Refusal
+            If the message must not take effect (unknown table, a range with no
+            live owner, …).
+        """
+        ...
+
+    def apply(self, message: Message) -> Self:
+        """Give the Config after a configuration message; `self` if nothing changes.
+
+        Called only for members (or for a join) and only if `destset` did not
+        refuse. Data messages never reach it.
+        """
+        ...
+
+    def suspects(self, message: Message) -> frozenset[ProcessId]:
+        """Give the processes that this message, at this prefix, declares failed."""
+        ...
+
+    def encode(self) -> bytes:
+        """Give the canonical encoding."""
+        ...
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Give the Config that `encode` wrote."""
+        ...
+
+    def digest(self) -> bytes:
+        """Give 16 bytes that differ, as far as anyone can tell, iff values differ."""
+        ...
+
+
+Route = Mapping[ProcessId, Scope] | Refusal
+"""Where the messages of one group go, or why they go nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """The routing of a run of messages, all at one Config.
+
+    Attributes
+    ----------
+    group : ndarray of int64, shape (n,)
+        Index into `routes` per message.
+    routes : tuple of Route
+    """
+
+    group: NDArray[np.int64]
+    routes: tuple[Route, ...]
+
+
+@runtime_checkable
+class VectorConfig(Config, Protocol):
+    """A Config that also routes whole runs at once."""
+
+    def route(self, batch: Submission, start: int, stop: int) -> Routes:
+        """Route data messages ``start:stop``; equal to `destset` on each of them."""
+        ...
+
+
+def route(config: Config, batch: Submission, start: int, stop: int) -> Routes:
+    """Route a run of messages by the vectorised form if there is one, else one by one.
+
+    An exception other than `Refusal` from the plug-in becomes a refusal that
+    names the plug-in, so that a faulty plug-in fails alike everywhere and the
+    order goes on.
+    """
+    if isinstance(config, VectorConfig):
+        try:
+            return config.route(batch, start, stop)
+        except Exception:  # noqa: BLE001  # The scalar form below names the message at fault.
+            pass
+    routes = tuple(destset(config, batch.message(index)) for index in range(start, stop))
+    return Routes(np.arange(len(routes), dtype=np.int64), routes)
+
+
+def destset(config: Config, message: Message) -> Route:
+    """Give a message's destinations, or the refusal, whatever the plug-in does."""
+    try:
+        return config.destset(message)
+    except Refusal as refusal:
+        return refusal
+    except Exception as error:  # noqa: BLE001  # A plug-in may raise anything.
+        return Refusal(f"routing plug-in {type(config).__qualname__} failed: {error!r}")

@@ -1,0 +1,286 @@
+"""Batches of messages as columns: what senders submit and destinations receive.
+
+Rules of the file: a batch is immutable; its routing headers are fixed-width
+NumPy columns so that a router routes without decoding payloads; `shared` and
+payloads are opaque to routers. A single message is a batch of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from crescando.types import KeyRange, MessageKind, ProcessId, Scope
+
+U8 = NDArray[np.uint8]
+U32 = NDArray[np.uint32]
+U64 = NDArray[np.uint64]
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message, as the scalar form of a Config sees it.
+
+    Parameters
+    ----------
+    sender : ProcessId
+    number : int
+        The sender's sequence number, from 1.
+    kind : MessageKind
+    table : int
+        Catalog id, or -1.
+    ranges : tuple of KeyRange
+        Disjoint closed ring ranges that a data message can touch.
+    replica_offset : int
+        Random number with which a read spreads load (RB13 §6.3).
+    payload : bytes
+        Opaque for data messages; a configuration message's own encoding.
+    """
+
+    sender: ProcessId
+    number: int
+    kind: MessageKind
+    table: int
+    ranges: tuple[KeyRange, ...]
+    replica_offset: int
+    payload: bytes
+
+
+class Submission(msgspec.Struct, frozen=True, array_like=True, tag="submission"):
+    """Consecutive messages of one sender, numbered ``first`` … ``first + n - 1``.
+
+    Attributes
+    ----------
+    kind : ndarray of uint8, shape (n,)
+        `MessageKind` values.
+    table : ndarray of int64, shape (n,)
+    replica_offset : ndarray of uint32, shape (n,)
+    range_offsets : ndarray of int64, shape (n + 1,)
+        The ranges of message i are ``range_offsets[i]:range_offsets[i + 1]``.
+    range_low, range_high : ndarray of uint64
+    payload_offsets : ndarray of int64, shape (n + 1,)
+    payload : bytes
+    shared : bytes
+        What several payloads share (statement shapes), carried once.
+    acknowledged : int
+        Every number up to this one has been answered to the sender.
+    """
+
+    sender: ProcessId
+    first: int
+    kind: U8
+    table: I64
+    replica_offset: U32
+    range_offsets: I64
+    range_low: U64
+    range_high: U64
+    payload_offsets: I64
+    payload: bytes
+    shared: bytes = b""
+    acknowledged: int = 0
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def last(self) -> int:
+        """The number of the last message."""
+        return self.first + len(self.kind) - 1
+
+    @property
+    def n_bytes(self) -> int:
+        """What the submission weighs against windows and credits."""
+        return len(self.payload) + len(self.shared) + 64 * len(self.kind) + 64
+
+    def ranges_of(self, index: int) -> tuple[KeyRange, ...]:
+        """Give the ring ranges of the message at `index`."""
+        low, high = int(self.range_offsets[index]), int(self.range_offsets[index + 1])
+        return tuple(
+            KeyRange(int(a), int(b))
+            for a, b in zip(self.range_low[low:high], self.range_high[low:high], strict=True)
+        )
+
+    def payload_of(self, index: int) -> bytes:
+        """Give the payload of the message at `index`."""
+        low, high = int(self.payload_offsets[index]), int(self.payload_offsets[index + 1])
+        return self.payload[low:high]
+
+    def message(self, index: int) -> Message:
+        """Give the scalar view of the message at `index`."""
+        return Message(
+            self.sender,
+            self.first + index,
+            MessageKind(int(self.kind[index])),
+            int(self.table[index]),
+            self.ranges_of(index),
+            int(self.replica_offset[index]),
+            self.payload_of(index),
+        )
+
+    def slice(self, start: int, stop: int) -> Submission:
+        """Give messages ``start:stop`` as a submission of their own."""
+        if start == 0 and stop == len(self):
+            return self
+        ranges = self.range_offsets[start : stop + 1]
+        payloads = self.payload_offsets[start : stop + 1]
+        return msgspec.structs.replace(
+            self,
+            first=self.first + start,
+            kind=self.kind[start:stop],
+            table=self.table[start:stop],
+            replica_offset=self.replica_offset[start:stop],
+            range_offsets=ranges - ranges[0],
+            range_low=self.range_low[ranges[0] : ranges[-1]],
+            range_high=self.range_high[ranges[0] : ranges[-1]],
+            payload_offsets=payloads - payloads[0],
+            payload=self.payload[int(payloads[0]) : int(payloads[-1])],
+        )
+
+
+def offsets_of(lengths: Sequence[int]) -> I64:
+    """Turn lengths into CSR offsets, one longer than `lengths`."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def submission(messages: Sequence[Message], *, shared: bytes = b"", acknowledged: int = 0) -> Submission:
+    """Pack consecutive messages of one sender.
+
+    Raises
+    ------
+    ValueError
+        If there is no message, or they are not consecutive numbers of one sender.
+    """
+    if not messages:
+        raise ValueError("a submission has at least one message")
+    first = messages[0]
+    for index, message in enumerate(messages):
+        if message.sender != first.sender or message.number != first.number + index:
+            raise ValueError("a submission holds consecutive messages of one sender")
+    ranges = [key_range for message in messages for key_range in message.ranges]
+    return Submission(
+        sender=first.sender,
+        first=first.number,
+        kind=np.array([message.kind for message in messages], np.uint8),
+        table=np.array([message.table for message in messages], np.int64),
+        replica_offset=np.array([message.replica_offset for message in messages], np.uint32),
+        range_offsets=offsets_of([len(message.ranges) for message in messages]),
+        range_low=np.array([r.low for r in ranges], np.uint64),
+        range_high=np.array([r.high for r in ranges], np.uint64),
+        payload_offsets=offsets_of([len(message.payload) for message in messages]),
+        payload=b"".join(message.payload for message in messages),
+        shared=shared,
+        acknowledged=acknowledged,
+    )
+
+
+class Delivery(msgspec.Struct, frozen=True, array_like=True, tag="delivery"):
+    """The part of one submission that one destination delivers, in position order.
+
+    Attributes
+    ----------
+    number, position : ndarray of int64, shape (n,)
+        Sender's sequence numbers and positions in the global order.
+    kind : ndarray of uint8, shape (n,)
+    table : ndarray of int64, shape (n,)
+    scope : ndarray of int64, shape (n,)
+        Index into `scopes`: the ring ranges for which this destination answers
+        (reads) or reports affected rows (writes). Empty for a write that
+        another owner reports.
+    """
+
+    sender: ProcessId
+    number: I64
+    position: I64
+    kind: U8
+    table: I64
+    scope: I64
+    scopes: tuple[Scope, ...]
+    payload_offsets: I64
+    payload: bytes
+    shared: bytes
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def payload_of(self, index: int) -> bytes:
+        """Give the payload of the message at `index`."""
+        low, high = int(self.payload_offsets[index]), int(self.payload_offsets[index + 1])
+        return self.payload[low:high]
+
+    def scope_of(self, index: int) -> Scope:
+        """Give the scope of the message at `index`."""
+        return self.scopes[int(self.scope[index])]
+
+    def after(self, index: int) -> Delivery:
+        """Give the delivery without its first `index` messages."""
+        if index == 0:
+            return self
+        payloads = self.payload_offsets[index:]
+        return msgspec.structs.replace(
+            self,
+            number=self.number[index:],
+            position=self.position[index:],
+            kind=self.kind[index:],
+            table=self.table[index:],
+            scope=self.scope[index:],
+            payload_offsets=payloads - payloads[0],
+            payload=self.payload[int(payloads[0]) :],
+        )
+
+
+def gather(
+    batch: Submission, selected: I64, scope: I64, scopes: tuple[Scope, ...], positions: I64
+) -> Delivery:
+    """Pick messages of a submission for one destination.
+
+    Parameters
+    ----------
+    batch : Submission
+    selected : ndarray of int64, shape (k,)
+        Ascending indices of the messages to deliver.
+    scope : ndarray of int64, shape (k,)
+        Index into `scopes` per selected message.
+    scopes : tuple of Scope
+    positions : ndarray of int64, shape (k,)
+    """
+    starts = batch.payload_offsets[selected]
+    stops = batch.payload_offsets[selected + 1]
+    if len(selected) == len(batch):
+        payload = batch.payload
+    else:
+        view = memoryview(batch.payload)
+        payload = b"".join(view[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True))
+    offsets = np.zeros(len(selected) + 1, np.int64)
+    np.cumsum(stops - starts, out=offsets[1:])
+    return Delivery(
+        sender=batch.sender,
+        number=batch.first + selected,
+        position=positions,
+        kind=batch.kind[selected],
+        table=batch.table[selected],
+        scope=scope,
+        scopes=scopes,
+        payload_offsets=offsets,
+        payload=payload,
+        shared=batch.shared,
+    )
+
+
+def same_columns(left: Any, right: Any) -> bool:
+    """Compare two column structs field by field, arrays by value."""
+    if type(left) is not type(right):
+        return False
+    for name in left.__struct_fields__:
+        a, b = getattr(left, name), getattr(right, name)
+        equal = np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b
+        if not equal:
+            return False
+    return True
