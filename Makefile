@@ -1,0 +1,41 @@
+# One word per job; on a fresh machine each makes its own environment first.
+# Needed beforehand: make, and Python 3.11 or newer with its venv module.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+# A hung test is a failed test: the whole suite is bounded where the machine
+# has coreutils' `timeout`. Two workers, since the smallest machine has two cores.
+TEST_LIMIT_S ?= 660
+BOUNDED := $(if $(shell command -v timeout 2>/dev/null),timeout --kill-after=20 $(TEST_LIMIT_S))
+PYTEST := $(BOUNDED) $(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+.PHONY: demo test quick lint format clean
+.DEFAULT_GOAL := test
+
+demo: $(READY)
+	$(BIN)/python -m crescando demo
+
+test: lint
+	$(PYTEST)
+
+quick: $(READY)
+	$(PYTEST) -m "not slow and not simulation and not differential"
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# Built again whenever the dependencies may have changed.
+$(READY): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -e '.[test,lint]'
+	touch $(READY)
