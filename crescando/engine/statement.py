@@ -23,14 +23,14 @@ Scalar = None | bool | int | float | str
 """A parameter in its physical form: dates in days, timestamps in microseconds UTC."""
 
 
-class ColumnRef(msgspec.Struct, frozen=True, array_like=True, tag="c"):
+class ColumnRef(msgspec.Struct, frozen=True, array_like=True, tag_field="node", tag="c"):
     """A column of the table, by catalog id."""
 
     column: int
     type: DataType
 
 
-class Parameter(msgspec.Struct, frozen=True, array_like=True, tag="p"):
+class Parameter(msgspec.Struct, frozen=True, array_like=True, tag_field="node", tag="p"):
     """The constant at `index` of an operation's parameters.
 
     If `many`, the parameter is a tuple of values (the right side of IN), each
@@ -42,7 +42,7 @@ class Parameter(msgspec.Struct, frozen=True, array_like=True, tag="p"):
     many: bool = False
 
 
-class Apply(msgspec.Struct, frozen=True, array_like=True, tag="a"):
+class Apply(msgspec.Struct, frozen=True, array_like=True, tag_field="node", tag="a"):
     """An operator or function of the allow-list, applied to typed arguments."""
 
     op: str

@@ -1,0 +1,210 @@
+"""Partition functions: where on the ring a key lies (RB13 §6.1).
+
+Rules of the file: every function is a pure, vectorised map from key values to
+``uint64`` positions that all processes and clients compute alike, on every
+platform and in every run; so it uses integer arithmetic and correctly rounded
+floating point only, and never Python's ``hash``. *hash* spreads keys evenly;
+*range* keeps their order (it is monotone, not injective) so that ranges of
+keys touch few arcs. Golden vectors in the tests keep both from drifting:
+changing either is a new `version` and moves all data.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crescando.engine.statement import PHYSICAL, Column, Scalar
+from crescando.errors import SpecError
+from crescando.schema import DataType, HashPartition, RangePartition, TableSchema
+from crescando.types import RING_MAX
+
+U64 = NDArray[np.uint64]
+
+_RING_SIZE = 1 << 64
+_DIGITS = 7
+"""Bytes of a string that a range function looks at, after the common prefix: 257**7 < 2**63."""
+
+_GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
+_MIX_1 = np.uint64(0xBF58_476D_1CE4_E5B9)
+_MIX_2 = np.uint64(0x94D0_49BB_1331_11EB)
+
+
+def mix(words: U64) -> U64:
+    """Scramble 64-bit words bijectively (the finalizer of SplitMix64, Steele et al. 2014)."""
+    words = (words ^ (words >> np.uint64(30))) * _MIX_1
+    words = (words ^ (words >> np.uint64(27))) * _MIX_2
+    mixed: U64 = words ^ (words >> np.uint64(31))
+    return mixed
+
+
+def ring_positions(schema: TableSchema, column: Column) -> U64:
+    """Give the ring position of each partition key value.
+
+    Parameters
+    ----------
+    schema : TableSchema
+    column : Column, shape (n,)
+        Values of the partition key, of its declared type.
+
+    Returns
+    -------
+    ndarray of uint64, shape (n,)
+        NULL, which no stored row has, lies at 0: the owner of 0 rejects it.
+
+    Raises
+    ------
+    SpecError
+        If the schema asks for a function or version that does not exist.
+    """
+    partition = schema.partition
+    if partition.version != 1:
+        raise SpecError(f"partition function version {partition.version} is not known")
+    if column.type is DataType.STRING:
+        positions = _string_positions(partition, column)
+    elif isinstance(partition, HashPartition):
+        positions = _hash_words(canonical_words(column.type, column.values), partition.salt)
+    else:
+        positions = _spread_numbers(partition, column.values)
+    if column.valid is not None:
+        positions = np.where(column.valid, positions, np.uint64(0))
+    return positions
+
+
+def position_of(schema: TableSchema, value: Scalar) -> int:
+    """Give the ring position of one partition key value, which must fit the key's type."""
+    kind = schema.column(schema.partition_key).type
+    if value is None:
+        return 0
+    if kind is DataType.STRING:
+        column = Column(kind, np.zeros(1, np.int32), None, (str(value),))
+    else:
+        column = Column(kind, np.array([value], PHYSICAL[kind]))
+    return int(ring_positions(schema, column)[0])
+
+
+def spread_position(partition: RangePartition, value: int | float | str) -> int:
+    """Give where a *bound* of any number type, or a text, lies under a range function.
+
+    Unlike `position_of` the value need not fit the column's type; the map is
+    still monotone against it, since all numbers go through float64.
+    """
+    if isinstance(value, str):
+        return _spread_strings(partition, [value])[0]
+    return int(_spread_numbers(partition, np.array([float(value)]))[0])
+
+
+def canonical_words(kind: DataType, values: NDArray[Any]) -> U64:
+    """Give one 64-bit word per value, equal exactly where values are equal.
+
+    Whole numbers, dates, timestamps and bools are sign-extended; floats are the
+    bits of their float64 with one zero and one NaN.
+    """
+    if kind.is_float:
+        wide = values.astype(np.float64)
+        wide[wide == 0.0] = 0.0
+        wide[np.isnan(wide)] = np.nan
+        return wide.view(np.uint64)
+    return values.astype(np.int64).view(np.uint64)
+
+
+def _seed(salt: int) -> np.uint64:
+    seed = mix(np.array([salt & RING_MAX], np.uint64) + _GOLDEN)
+    return np.uint64(seed[0])
+
+
+def _hash_words(words: U64, salt: int) -> U64:
+    return mix(mix(words ^ _seed(salt)) + _GOLDEN)
+
+
+def _hash_strings(texts: list[str], salt: int) -> U64:
+    """Hash UTF-8 bytes in words of eight, zero padded, with the length mixed in first."""
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    lengths = np.fromiter((len(data) for data in encoded), np.int64, len(encoded))
+    n_words = (lengths + 7) // 8
+    hashes = mix(lengths.view(np.uint64) + _GOLDEN ^ _seed(salt))
+    for count in np.unique(n_words).tolist():
+        chosen = np.flatnonzero(n_words == count)
+        width = 8 * count
+        joined = b"".join(encoded[index].ljust(width, b"\0") for index in chosen.tolist())
+        words = np.frombuffer(joined, "<u8").reshape(len(chosen), count)
+        state = hashes[chosen]
+        for word in range(count):
+            state = mix((state ^ words[:, word]) + _GOLDEN)
+        hashes[chosen] = state
+    return mix(hashes)
+
+
+def _string_positions(partition: HashPartition | RangePartition, column: Column) -> U64:
+    """Map each distinct string once, then spread the results over the codes."""
+    if len(column.values) == 0:
+        return np.zeros(0, np.uint64)
+    codes = column.values
+    if column.valid is not None:
+        codes = np.where(column.valid, codes, -1)
+    used, where = np.unique(codes, return_inverse=True)
+    texts = [column.dictionary[code] if code >= 0 else "" for code in used.tolist()]
+    if isinstance(partition, HashPartition):
+        return _hash_strings(texts, partition.salt)[where]
+    return np.array(_spread_strings(partition, texts), np.uint64)[where]
+
+
+def _spread_numbers(partition: RangePartition, values: NDArray[Any]) -> U64:
+    """Spread numbers linearly; each step rounds monotonically, hence so does the whole.
+
+    Halves keep the width of the widest declared range finite.
+    """
+    low, high = float(partition.low), float(partition.high)
+    wide = values.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        share = (wide * 0.5 - low * 0.5) / (high * 0.5 - low * 0.5)
+        inside = (wide > low) & (wide < high) & (share > 0.0) & (share < 1.0)
+        # float64 below 1.0 times 2**64 is at most 2**64 - 2048, which uint64 holds.
+        positions = np.where(inside, share * float(_RING_SIZE), 0.0).astype(np.uint64)
+    # NaN counts as above +inf; it is never stored, but a bound may be NaN.
+    above = (wide >= high) | np.isnan(wide) | (share >= 1.0)
+    positions[above & ~(wide <= low)] = RING_MAX
+    return positions
+
+
+def _spread_strings(partition: RangePartition, texts: list[str]) -> list[int]:
+    """Spread strings linearly by the bytes that follow the bounds' common prefix.
+
+    UTF-8 keeps code point order, and every string between the bounds shares
+    their prefix, so the map is monotone in code point order.
+    """
+    low, high = str(partition.low), str(partition.high)
+    skip = _common_prefix(low, high)
+    bottom = _leading_number(low[skip:])
+    width = _leading_number(high[skip:]) - bottom
+    positions = []
+    for text in texts:
+        if text <= low:
+            positions.append(0)
+        elif text >= high:
+            positions.append(RING_MAX)
+        else:
+            offset = (_leading_number(text[skip:]) - bottom) * _RING_SIZE // width
+            positions.append(min(offset, RING_MAX))
+    return positions
+
+
+def _common_prefix(left: str, right: str) -> int:
+    """Count the code points with which both texts begin."""
+    count = 0
+    for a, b in zip(left, right, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count
+
+
+def _leading_number(text: str) -> int:
+    """Read the first bytes as digits of base 257, where an absent byte is zero."""
+    number = 0
+    data = text[:_DIGITS].encode("utf-8", "surrogatepass")[:_DIGITS]
+    for byte in data:
+        number = number * 257 + byte + 1
+    return number * int(257 ** (_DIGITS - len(data)))

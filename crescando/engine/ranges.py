@@ -1,0 +1,187 @@
+"""Which ring ranges a statement can touch: routing's view of a predicate.
+
+Rules of the file: the answer may be too wide, never too narrow. A row outside
+the ranges must make the predicate FALSE or UNKNOWN, so that it is neither
+matched nor an error; anything not understood is the whole ring. Uses: a client
+states the ranges of each operation; the predicate is evaluated in full anyway.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crescando.engine.partition import position_of, spread_position
+from crescando.engine.statement import PHYSICAL, Apply, ColumnRef, Parameter, Scalar, Term
+from crescando.schema import DataType, RangePartition, TableSchema
+from crescando.types import FULL_RING, RING_MAX, KeyRange
+
+RANGES_MAX = 64
+"""More ranges than this are merged with their nearest neighbours: headers stay small."""
+
+Ranges = tuple[KeyRange, ...]
+
+_FULL: Ranges = (FULL_RING,)
+_FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def key_ranges(schema: TableSchema, where: Term | None, parameters: tuple[Any, ...]) -> Ranges:
+    """Give the ring ranges that a predicate can touch.
+
+    Parameters
+    ----------
+    schema : TableSchema
+        With catalog ids.
+    where : Term or None
+    parameters : tuple
+        Physical constants, as in `Operation.parameters`.
+
+    Returns
+    -------
+    tuple of KeyRange
+        Disjoint, ascending, closed, at most `RANGES_MAX`, never empty: a
+        predicate that no row can satisfy touches one position, so that
+        somebody answers.
+    """
+    found = _FULL if where is None else _touched(schema, where, parameters)
+    return merge_neighbours(found) if found else (KeyRange(0, 0),)
+
+
+def ranges_of_positions(positions: NDArray[np.uint64]) -> Ranges:
+    """Give ranges that cover the given ring positions (those of inserted rows)."""
+    if len(positions) == 0:
+        return (KeyRange(0, 0),)
+    unique = np.unique(positions)
+    if len(unique) > RANGES_MAX:
+        gaps = np.diff(unique)
+        cuts = np.sort(np.argsort(gaps, kind="stable")[-(RANGES_MAX - 1) :])
+    else:
+        cuts = np.arange(len(unique) - 1)
+    lows = unique[np.concatenate(([0], cuts + 1))]
+    highs = unique[np.concatenate((cuts, [len(unique) - 1]))]
+    return tuple(KeyRange(low, high) for low, high in zip(lows.tolist(), highs.tolist(), strict=True))
+
+
+def unite(left: Ranges, right: Ranges) -> Ranges:
+    """Give the union of two lists of ranges."""
+    merged: list[KeyRange] = []
+    for low, high in sorted((*left, *right)):
+        if merged and low <= merged[-1].high + 1:
+            merged[-1] = KeyRange(merged[-1].low, max(high, merged[-1].high))
+        else:
+            merged.append(KeyRange(low, high))
+    return tuple(merged)
+
+
+def intersect(left: Ranges, right: Ranges) -> Ranges:
+    """Give the intersection of two lists of disjoint ascending ranges."""
+    shared: list[KeyRange] = []
+    i = j = 0
+    while i < len(left) and j < len(right):
+        low, high = max(left[i].low, right[j].low), min(left[i].high, right[j].high)
+        if low <= high:
+            shared.append(KeyRange(low, high))
+        if left[i].high < right[j].high:
+            i += 1
+        else:
+            j += 1
+    return tuple(shared)
+
+
+def merge_neighbours(ranges: Ranges) -> Ranges:
+    """Bring disjoint ascending ranges down to `RANGES_MAX` by closing the smallest gaps."""
+    surplus = len(ranges) - RANGES_MAX
+    if surplus <= 0:
+        return ranges
+    gaps = sorted((ranges[i + 1].low - ranges[i].high, i) for i in range(len(ranges) - 1))
+    closed = {index for _, index in gaps[:surplus]}
+    merged = [ranges[0]]
+    for index, key_range in enumerate(ranges[1:]):
+        if index in closed:
+            merged[-1] = KeyRange(merged[-1].low, key_range.high)
+        else:
+            merged.append(key_range)
+    return tuple(merged)
+
+
+def key_constant(kind: DataType, value: Scalar) -> Scalar:
+    """Fold a constant into a column type's own values; None if none is equal to it."""
+    if value is None or kind in (DataType.STRING, DataType.BOOL):
+        return value
+    if kind.is_float:
+        return _float_constant(kind, value)
+    if isinstance(value, float):
+        if not value.is_integer():
+            return None
+        value = int(value)
+    bounds = np.iinfo(PHYSICAL[kind])
+    return value if bounds.min <= int(value) <= bounds.max else None
+
+
+def _float_constant(kind: DataType, value: Scalar) -> float | None:
+    try:
+        wide = float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        return None
+    if isinstance(value, int) and wide != value:
+        return None
+    with np.errstate(over="ignore"):
+        narrow = float(PHYSICAL[kind].type(wide))
+    return wide if narrow == wide or wide != wide else None
+
+
+def _touched(schema: TableSchema, term: Term, parameters: tuple[Any, ...]) -> Ranges:
+    if not isinstance(term, Apply):
+        return _FULL
+    if term.op == "and":
+        found = _FULL
+        for argument in term.args:
+            found = intersect(found, _touched(schema, argument, parameters))
+        return found
+    if term.op == "or":
+        found = ()
+        for argument in term.args:
+            found = unite(found, _touched(schema, argument, parameters))
+            if found == _FULL:
+                break
+        return found
+    if len(term.args) != 2:
+        return _FULL
+    left, right, op = term.args[0], term.args[1], term.op
+    if isinstance(left, Parameter) and isinstance(right, ColumnRef) and op in _FLIPPED:
+        left, right, op = right, left, _FLIPPED[op]
+    if not (isinstance(left, ColumnRef) and isinstance(right, Parameter)):
+        return _FULL
+    if left.column != schema.column(schema.partition_key).id:
+        return _FULL
+    return _compared(schema, op, parameters[right.index])
+
+
+def _compared(schema: TableSchema, op: str, constant: Any) -> Ranges:
+    """Give what ``key op constant`` can touch."""
+    if op == "in":
+        values = [value for value in constant if value is not None]
+        found: Ranges = ()
+        points = [point for value in values for point in _equal(schema, value)]
+        if points:
+            found = tuple(KeyRange(point, point) for point in sorted(set(points)))
+        return found
+    if op not in _FLIPPED:
+        return _FULL
+    if constant is None:
+        return ()
+    if op == "=":
+        return tuple(KeyRange(point, point) for point in _equal(schema, constant))
+    if not isinstance(schema.partition, RangePartition):
+        return _FULL
+    bound = spread_position(schema.partition, constant)
+    if op in ("<", "<="):
+        return (KeyRange(0, bound),)
+    return (KeyRange(bound, RING_MAX),)
+
+
+def _equal(schema: TableSchema, constant: Scalar) -> tuple[int, ...]:
+    folded = key_constant(schema.column(schema.partition_key).type, constant)
+    return () if folded is None else (position_of(schema, folded),)
