@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from crescando.types import KeyRange, MessageKind, ProcessId, Scope
+from crescando.types import MESSAGES_PER_INSTANCE_MAX, KeyRange, MessageKind, ProcessId, Scope
 
 U8 = NDArray[np.uint8]
 U32 = NDArray[np.uint32]
@@ -181,6 +180,29 @@ def submission(messages: Sequence[Message], *, shared: bytes = b"", acknowledged
     )
 
 
+def fault_of(batch: Submission) -> str:
+    """Say what is malformed about a submission from outside, or give ''."""
+    n = len(batch.kind)
+    if not 0 < n <= MESSAGES_PER_INSTANCE_MAX or batch.first < 1:
+        return "empty, too large, or numbered below 1"
+    if len(batch.table) != n or len(batch.replica_offset) != n:
+        return "header columns differ in length"
+    for offsets, size in (
+        (batch.range_offsets, len(batch.range_low)),
+        (batch.payload_offsets, len(batch.payload)),
+    ):
+        if len(offsets) != n + 1 or offsets[0] != 0 or offsets[-1] != size or (np.diff(offsets) < 0).any():
+            return "offsets do not partition their column"
+    if len(batch.range_high) != len(batch.range_low) or (batch.range_low > batch.range_high).any():
+        return "ring ranges are malformed"
+    if not np.isin(batch.kind, (MessageKind.READ, MessageKind.WRITE, MessageKind.CONFIG)).all():
+        return "unknown message kind"
+    is_data = batch.kind != MessageKind.CONFIG
+    if (np.diff(batch.range_offsets)[is_data] == 0).any():
+        return "a data message names no ring range"
+    return ""
+
+
 class Delivery(msgspec.Struct, frozen=True, array_like=True, tag="delivery"):
     """The part of one submission that one destination delivers, in position order.
 
@@ -272,15 +294,3 @@ def gather(
         payload=payload,
         shared=batch.shared,
     )
-
-
-def same_columns(left: Any, right: Any) -> bool:
-    """Compare two column structs field by field, arrays by value."""
-    if type(left) is not type(right):
-        return False
-    for name in left.__struct_fields__:
-        a, b = getattr(left, name), getattr(right, name)
-        equal = np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b
-        if not equal:
-            return False
-    return True

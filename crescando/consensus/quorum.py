@@ -1,0 +1,29 @@
+"""Majorities, arithmetic only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from crescando.types import ProcessId
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The routers that decide instances, under a configuration number.
+
+    The number grows with each change of membership; a fixed membership is
+    number 0 for ever.
+    """
+
+    number: int
+    members: tuple[ProcessId, ...]
+
+    @property
+    def majority(self) -> int:
+        """How many members any two quorums need so that they must meet."""
+        return len(self.members) // 2 + 1
+
+    def is_quorum(self, processes: Collection[ProcessId]) -> bool:
+        """Say whether `processes` hold a majority of the members."""
+        return sum(1 for member in self.members if member in processes) >= self.majority

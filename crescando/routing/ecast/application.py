@@ -1,0 +1,231 @@
+"""The application role of E-Cast (RB13 Alg. 1), over batches.
+
+Rules of the file: messages are numbered once and a number is never taken back;
+they are sent in order to one router believed to lead, and sent again from the
+router's stated watermark when a session or a leadership begins. Incoming
+messages are delivered or discarded at once, strictly in position order; a
+message of a ballot below the highest seen is not delivered but answered with
+that ballot, so that a deposed leader that wakes up does no harm.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from crescando.consensus.base import NO_BALLOT, Ballot
+from crescando.process import Output
+from crescando.routing.batch import Delivery, Submission
+from crescando.routing.ecast.messages import (
+    Confirm,
+    Deliver,
+    Expelled,
+    Fenced,
+    Hello,
+    NotStable,
+    Pulse,
+    Resume,
+    Route,
+    Stable,
+    Welcome,
+)
+from crescando.types import NO_POSITION, ProcessId
+
+RECONNECT_S = 0.05
+"""Pause before a lost or refused session is asked for again."""
+
+
+@dataclass(frozen=True, slots=True)
+class StableEvent:
+    """Every own number up to `upto` is decided upon, with these exceptions."""
+
+    upto: int
+    exceptions: tuple[NotStable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpelledEvent:
+    """This process is no member since `position`; own numbers above `learned` are void."""
+
+    position: int
+    learned: int
+
+
+Event = Delivery | StableEvent | ExpelledEvent
+
+
+class Application:
+    """The multicast end point of a client, storage or super process.
+
+    Parameters
+    ----------
+    me : ProcessId
+    routers : sequence of ProcessId
+        Every router; a session with each is kept.
+    """
+
+    def __init__(self, me: ProcessId, routers: Sequence[ProcessId]) -> None:
+        self.me = me
+        self.routers = tuple(routers)
+        self.ballot: Ballot = NO_BALLOT
+        self.lead: ProcessId | None = None
+        self.delivered: int = NO_POSITION
+        self.next_number = 1
+        self.acknowledged = 0
+        self.hold_confirms = False
+        self.is_expelled = False
+        self.fenced = 0
+        self._window: deque[Submission] = deque()
+        self._sent = 0
+        self._reconnect: dict[ProcessId, float] = {}
+        self._confirm_to: ProcessId | None = None
+        self._events: list[Event] = []
+        self._out = Output()
+
+    # What the role asks.
+
+    @property
+    def n_unstable(self) -> int:
+        """How many submissions have not become stable."""
+        return len(self._window)
+
+    def submit(self, submission: Submission) -> None:
+        """Take consecutive messages into the send window (Alg. 1, line 6).
+
+        Raises
+        ------
+        ValueError
+            If their sender or numbers are not the next ones of this process.
+        """
+        if submission.sender != self.me or submission.first != self.next_number:
+            raise ValueError("messages are submitted once, in order, by their sender")
+        self.next_number = submission.last + 1
+        self._window.append(submission)
+
+    def take_events(self) -> list[Event]:
+        """Give what happened since the last call, in order."""
+        events, self._events = self._events, []
+        return events
+
+    # Inputs.
+
+    def on_start(self, now_s: float) -> None:
+        """Ask for a session with every router."""
+        self._out.connect.extend(self.routers)
+
+    def on_connected(self, peer: ProcessId, now_s: float) -> None:
+        """Say hello; a leader answers with where it stands."""
+        if peer in self.routers:
+            self._reconnect.pop(peer, None)
+            self._out.send.append((peer, Hello()))
+
+    def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
+        """Forget the session; whoever leads next will state where to go on."""
+        if peer in self.routers:
+            if self.lead == peer:
+                self.lead = None
+            if self._confirm_to == peer:
+                self._confirm_to = None
+            self._reconnect[peer] = now_s + RECONNECT_S
+
+    def on_refused(self, peer: ProcessId, now_s: float) -> None:
+        """Ask again later."""
+        if peer in self.routers:
+            self._reconnect[peer] = now_s + RECONNECT_S
+
+    def on_message(self, peer: ProcessId, message: Any, now_s: float) -> bool:
+        """Take a message of a router; False if it is none of E-Cast's."""
+        match message:
+            case Deliver():
+                self._on_deliver(peer, message)
+            case Stable():
+                self._on_stable(message)
+            case Pulse():
+                self._on_pulse(peer, message)
+            case Welcome():
+                self._on_welcome(peer, message)
+            case Expelled():
+                self._on_expelled(message)
+            case _:
+                return False
+        return True
+
+    def _on_welcome(self, peer: ProcessId, message: Welcome) -> None:
+        if message.is_leader and message.ballot >= self.ballot:
+            self.ballot = message.ballot
+            self.lead = peer
+            self._sent = message.learned
+            self._confirm_to = None
+            self._out.send.append((peer, Resume(message.ballot, self.delivered)))
+        elif self.lead == peer and not message.is_leader:
+            self.lead = None
+
+    def _on_deliver(self, peer: ProcessId, message: Deliver) -> None:
+        if message.ballot < self.ballot:
+            self.fenced += 1
+            self._out.send.append((peer, Fenced(self.ballot)))
+            return
+        self.ballot = message.ballot
+        if message.previous > self.delivered:
+            # Something was sent to us that never came: this session is broken.
+            self._out.reset.append(peer)
+            return
+        for part in message.parts:
+            fresh = int((part.position <= self.delivered).sum())
+            if fresh < len(part):
+                self._events.append(part.after(fresh))
+        self.delivered = max(self.delivered, message.last)
+        self._confirm_to = peer
+
+    def _on_pulse(self, peer: ProcessId, message: Pulse) -> None:
+        if message.ballot < self.ballot:
+            self._out.send.append((peer, Fenced(self.ballot)))
+            return
+        self.ballot = message.ballot
+        self.delivered = max(self.delivered, message.idle)
+
+    def _on_stable(self, message: Stable) -> None:
+        if message.upto <= self.acknowledged:
+            return
+        exceptions = tuple(e for e in message.exceptions if e.number > self.acknowledged)
+        self.acknowledged = message.upto
+        while self._window and self._window[0].last <= message.upto:
+            self._window.popleft()
+        self._events.append(StableEvent(message.upto, exceptions))
+
+    def _on_expelled(self, message: Expelled) -> None:
+        if self.is_expelled:
+            return
+        self.is_expelled = True
+        self._window = deque(s for s in self._window if s.first <= message.learned)
+        self._events.append(ExpelledEvent(message.position, message.learned))
+
+    # A turn's end.
+
+    def flush(self, now_s: float) -> Output:
+        """Send what is due: own messages, one confirmation a router, wanted sessions."""
+        for peer, due_s in list(self._reconnect.items()):
+            if now_s >= due_s:
+                del self._reconnect[peer]
+                self._out.connect.append(peer)
+        if self.lead is not None and not self.is_expelled:
+            self._send_window(self.lead)
+        if self._confirm_to is not None and not self.hold_confirms:
+            self._out.send.append((self._confirm_to, Confirm(self.delivered)))
+            self._confirm_to = None
+        out, self._out = self._out, Output()
+        out.wake_at_s = min(self._reconnect.values(), default=None)
+        return out
+
+    def _send_window(self, lead: ProcessId) -> None:
+        for submission in self._window:
+            if submission.last <= self._sent:
+                continue
+            fresh = submission.slice(max(0, self._sent + 1 - submission.first), len(submission))
+            fresh = msgspec.structs.replace(fresh, acknowledged=self.acknowledged)
+            self._out.send.append((lead, Route(fresh)))
+            self._sent = fresh.last

@@ -1,0 +1,126 @@
+"""The messages of E-Cast between application processes and routers (RB13 §5.3–5.5)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from crescando.consensus.base import Ballot
+from crescando.routing.batch import Delivery, Submission
+from crescando.types import ProcessId
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True, tag="batch"):
+    """The value of one instance: submissions in the order of their positions."""
+
+    submissions: tuple[Submission, ...]
+
+
+class NotStable(msgspec.Struct, frozen=True, array_like=True):
+    """A message that did not simply become stable: its number, verdict and reason."""
+
+    number: int
+    verdict: str
+    reason: str
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
+    """An application process begins a session with a router."""
+
+
+class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
+    """A router states its watermarks for this application process.
+
+    The process sends (again) from ``learned + 1`` if the router leads.
+    """
+
+    ballot: Ballot
+    is_leader: bool
+    leader: ProcessId | None
+    learned: int
+
+
+class Resume(msgspec.Struct, frozen=True, array_like=True, tag="resume"):
+    """An application process takes a router for the leader and states what it has delivered.
+
+    A leader sends nothing to a process before it has said this, and goes on
+    exactly there.
+    """
+
+    ballot: Ballot
+    delivered: int
+
+
+class Route(msgspec.Struct, frozen=True, array_like=True, tag="route"):
+    """Consecutive messages on their way into the order."""
+
+    submission: Submission
+
+
+class Deliver(msgspec.Struct, frozen=True, array_like=True, tag="deliver"):
+    """All that one instance holds for one destination.
+
+    `previous` is the position of the message before it that this destination
+    was sent in this session, or what the destination stated at its begin: one
+    that has delivered less has missed something.
+    """
+
+    ballot: Ballot
+    instance: int
+    previous: int
+    last: int
+    parts: tuple[Delivery, ...]
+
+
+class Confirm(msgspec.Struct, frozen=True, array_like=True, tag="confirm"):
+    """Everything up to this position has been delivered."""
+
+    position: int
+
+
+class Fenced(msgspec.Struct, frozen=True, array_like=True, tag="fenced"):
+    """A destination has seen a higher ballot and delivers nothing of a lower one."""
+
+    ballot: Ballot
+
+
+class Stable(msgspec.Struct, frozen=True, array_like=True, tag="stable"):
+    """Every number up to `upto` is decided upon; those not excepted are stable."""
+
+    upto: int
+    exceptions: tuple[NotStable, ...]
+
+
+class Pulse(msgspec.Struct, frozen=True, array_like=True, tag="pulse"):
+    """The leader lives, and has nothing for this process up to a position."""
+
+    ballot: Ballot
+    idle: int
+
+
+class Expelled(msgspec.Struct, frozen=True, array_like=True, tag="expelled"):
+    """The process is no member since a position; its numbers above `learned` are void."""
+
+    position: int
+    learned: int
+
+
+class ConfigRequest(msgspec.Struct, frozen=True, array_like=True, tag="config-request"):
+    """Ask for the routing configuration."""
+
+
+class ConfigState(msgspec.Struct, frozen=True, array_like=True, tag="config-state"):
+    """The routing configuration after a position, in its canonical encoding."""
+
+    position: int
+    config: bytes
+
+
+class StableUpTo(msgspec.Struct, frozen=True, array_like=True, tag="stable-up-to"):
+    """The leader tells routers that every instance up to `instance` is stable.
+
+    Names every lost message that its sender has not acknowledged: a follower
+    that trims could not find out by itself.
+    """
+
+    instance: int
+    lost: tuple[tuple[ProcessId, int], ...]

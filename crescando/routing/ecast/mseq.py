@@ -1,0 +1,209 @@
+"""The replicated m-seq: what every router computes from the learned batches alone.
+
+Rules of the file: a pure function of the learned sequence. Per sender the
+*learned* watermark decides what is appended: the next number is, a lower one
+is a duplicate, a higher one leaves a hole (the sender sends again). Nothing
+here knows who leads, who has confirmed, or what is stable; stability may lag
+and must never decide positions (INV-5). `destset`, scopes, `apply` and
+`suspects` are evaluated at the message's own prefix (INV-6), so a batch is cut
+into runs at every entry that changes the Config.
+
+Sources: RB13 Alg. 2 lines 13–14 and §5.6; EC11 §4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from crescando.routing.base import Config, Refusal, Route, Routes, destset, route
+from crescando.routing.batch import Submission
+from crescando.routing.ecast.messages import Batch
+from crescando.types import NO_POSITION, MessageKind, Position, ProcessId, position
+
+C = TypeVar("C", bound=Config)
+
+DEPARTED_MAX = 4096
+"""Former members whose last learned number is remembered, to answer late resubmissions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run(Generic[C]):
+    """Appended messages of one submission, all routed by one Config.
+
+    Attributes
+    ----------
+    base : int
+        Index in the instance of the submission's first message.
+    start, stop : int
+        Which messages of the submission.
+    config : Config
+        The prefix of all of them.
+    routes : Routes
+        Their routing; a configuration message is a run of its own.
+    """
+
+    base: int
+    submission: Submission
+    start: int
+    stop: int
+    config: C
+    routes: Routes
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """When a process stopped being a member, and its last appended number."""
+
+    position: int
+    learned: int
+
+
+@dataclass(slots=True)
+class Learned(Generic[C]):
+    """What learning one batch did.
+
+    Attributes
+    ----------
+    runs : list of Run
+    suspected : set of ProcessId
+        Processes that this batch declared failed.
+    gaps : set of ProcessId
+        Senders of which something was skipped because a number is missing.
+    void : set of ProcessId
+        Senders of which something was skipped because they are no members.
+    """
+
+    runs: list[Run[C]] = field(default_factory=list)
+    suspected: set[ProcessId] = field(default_factory=set)
+    gaps: set[ProcessId] = field(default_factory=set)
+    void: set[ProcessId] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class MSeq(Generic[C]):
+    """The state that every router agrees on.
+
+    Attributes
+    ----------
+    config : Config
+        After everything learned.
+    position : int
+        Of the last message learned (appended or not).
+    learned : dict of ProcessId to int
+        Highest appended number per sender that is a member.
+    departed : dict of ProcessId to Departure
+        Former members, oldest first, at most `DEPARTED_MAX`.
+    refused : dict of ProcessId to dict of int to str
+        Refused numbers and reasons that the sender has not acknowledged.
+    """
+
+    config: C
+    position: Position = NO_POSITION
+    learned: dict[ProcessId, int] = field(default_factory=dict)
+    departed: dict[ProcessId, Departure] = field(default_factory=dict)
+    refused: dict[ProcessId, dict[int, str]] = field(default_factory=dict)
+
+    def learned_of(self, sender: ProcessId) -> int:
+        """Give the highest appended number of a sender, also of a former member."""
+        if sender in self.departed:
+            return self.departed[sender].learned
+        return self.learned.get(sender, 0)
+
+    def learn(self, instance: int, batch: Batch) -> Learned[C]:
+        """Append what the learned watermarks admit (RB13 Alg. 2, line 14)."""
+        learned: Learned[C] = Learned()
+        base = 0
+        for submission in batch.submissions:
+            self._append(instance, base, submission, learned)
+            base += len(submission)
+        if base:
+            self.position = position(instance, base - 1)
+        return learned
+
+    def _append(self, instance: int, base: int, submission: Submission, learned: Learned[C]) -> None:
+        sender = submission.sender
+        if sender in self.departed or not (self.config.is_member(sender) or _is_join(submission)):
+            learned.void.add(sender)
+            return
+        watermark = self.learned.get(sender, 0)
+        if submission.first > watermark + 1:
+            learned.gaps.add(sender)
+            return
+        self._forget_acknowledged(sender, submission.acknowledged)
+        index = watermark + 1 - submission.first
+        config_indices = np.flatnonzero(submission.kind == MessageKind.CONFIG)
+        for boundary in (*config_indices[config_indices >= index].tolist(), len(submission)):
+            if boundary > index:
+                self._append_data(base, submission, index, boundary, learned)
+            if boundary == len(submission):
+                return
+            self._append_config(instance, base, submission, boundary, learned)
+            if sender not in self.learned:
+                # The message ended its own sender's membership, or was no valid join.
+                learned.void.add(sender)
+                return
+            index = boundary + 1
+
+    def _append_data(
+        self, base: int, submission: Submission, start: int, stop: int, learned: Learned[C]
+    ) -> None:
+        routes = route(self.config, submission, start, stop)
+        for group, target in enumerate(routes.routes):
+            if isinstance(target, Refusal):
+                for index in np.flatnonzero(routes.group == group).tolist():
+                    self._refuse(submission.sender, submission.first + start + index, target)
+        learned.runs.append(Run(base, submission, start, stop, self.config, routes))
+        self.learned[submission.sender] = submission.first + stop - 1
+
+    def _append_config(
+        self, instance: int, base: int, submission: Submission, index: int, learned: Learned[C]
+    ) -> None:
+        message = submission.message(index)
+        sender = message.sender
+        at = position(instance, base + index)
+        before = self.config
+        target: Route = destset(before, message)
+        after, suspected = before, frozenset[ProcessId]()
+        if not isinstance(target, Refusal):
+            try:
+                suspected = before.suspects(message)
+                after = before.apply(message)
+            except Exception as error:  # noqa: BLE001  # A plug-in may raise anything.
+                suspected = frozenset()
+                target = Refusal(f"routing plug-in {type(before).__qualname__} failed: {error!r}")
+        if not before.is_member(sender) and not after.is_member(sender):
+            return
+        self.config = after
+        self.learned[sender] = message.number
+        if isinstance(target, Refusal):
+            self._refuse(sender, message.number, target)
+        routes = Routes(np.zeros(1, np.int64), (target,))
+        learned.runs.append(Run(base, submission, index, index + 1, before, routes))
+        for process in sorted(suspected):
+            learned.suspected.add(process)
+            self._depart(process, at)
+
+    def _depart(self, process: ProcessId, at: int) -> None:
+        self.departed[process] = Departure(at, self.learned.pop(process, 0))
+        self.refused.pop(process, None)
+        while len(self.departed) > DEPARTED_MAX:
+            del self.departed[next(iter(self.departed))]
+
+    def _refuse(self, sender: ProcessId, number: int, refusal: Refusal) -> None:
+        self.refused.setdefault(sender, {})[number] = refusal.reason
+
+    def _forget_acknowledged(self, sender: ProcessId, acknowledged: int) -> None:
+        refused = self.refused.get(sender)
+        if refused:
+            for number in [known for known in refused if known <= acknowledged]:
+                del refused[number]
+            if not refused:
+                del self.refused[sender]
+
+
+def _is_join(submission: Submission) -> bool:
+    """Say whether a non-member's submission may be taken at all."""
+    return submission.first == 1 and int(submission.kind[0]) == MessageKind.CONFIG

@@ -1,0 +1,312 @@
+"""The send window: learned instances, who must still confirm them, and what became of them.
+
+Rules of the file: an entry is one instance, never one message. A destination's
+later suspicion shrinks only the set of awaited confirmations, never a destset
+or a scope. An instance is complete when nobody is awaited; numbers become
+stable per sender in order, so a slow destination delays only messages
+addressed to it and those of the same senders behind them.
+
+Sources: RB13 Alg. 2 lines 11–12 and 17–27; EC11 §4.6 (quiescence).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+
+from crescando.routing.base import Config, Refusal
+from crescando.routing.batch import I64, Delivery, gather
+from crescando.routing.ecast.mseq import Run
+from crescando.types import KeyRange, MessageKind, ProcessId, Scope, position
+
+C = TypeVar("C", bound=Config)
+
+
+@runtime_checkable
+class Placed(Protocol):
+    """A Config that knows which ring ranges a process holds.
+
+    Without it every destination of a write is taken to hold all of it.
+    """
+
+    def owned_arcs(self, process: ProcessId) -> tuple[KeyRange, ...]:
+        """Give the ring ranges whose rows `process` holds."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Entry(Generic[C]):
+    """One learned instance in the send window.
+
+    Attributes
+    ----------
+    runs : list of Run
+    deliveries : dict of ProcessId to tuple of Delivery
+    last : dict of ProcessId to int
+        Position of the last message for each destination.
+    awaited, confirmed : set of ProcessId
+    n_bytes : int
+    """
+
+    instance: int
+    runs: list[Run[C]]
+    deliveries: dict[ProcessId, tuple[Delivery, ...]]
+    last: dict[ProcessId, int]
+    awaited: set[ProcessId]
+    confirmed: set[ProcessId] = field(default_factory=set)
+    n_bytes: int = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every destination has confirmed or is suspected."""
+        return not self.awaited
+
+    def lost(self) -> list[tuple[ProcessId, int]]:
+        """Give the numbers of which some scope was confirmed by no process.
+
+        Only an entry with a destination that never confirmed can have any.
+        Configuration messages are never lost: routers themselves apply them.
+        """
+        if len(self.confirmed) == len(self.deliveries):
+            return []
+        found: list[tuple[ProcessId, int]] = []
+        for run in self.runs:
+            kinds = run.submission.kind[run.start : run.stop]
+            for group, target in enumerate(run.routes.routes):
+                if isinstance(target, Refusal):
+                    continue
+                members = np.flatnonzero(run.routes.group == group)
+                for index in members.tolist():
+                    if kinds[index] == MessageKind.CONFIG:
+                        continue
+                    is_read = bool(kinds[index] == MessageKind.READ)
+                    if not _is_covered(target, self.confirmed, run.config, is_read=is_read):
+                        number = run.submission.first + run.start + index
+                        found.append((run.submission.sender, number))
+        return found
+
+
+def _is_covered(
+    target: Mapping[ProcessId, Scope], confirmed: set[ProcessId], config: Config, *, is_read: bool
+) -> bool:
+    """Say whether every scope was confirmed: a read's by its server, a write's by any owner."""
+    if is_read:
+        return all(process in confirmed for process, scope in target.items() if scope)
+    if not any(process in confirmed for process in target):
+        return False
+    if not isinstance(config, Placed):
+        return True
+    held = [arc for process in target if process in confirmed for arc in config.owned_arcs(process)]
+    wanted = [key_range for scope in target.values() for key_range in scope]
+    return all(_covers(held, key_range) for key_range in wanted)
+
+
+def _covers(held: Iterable[KeyRange], wanted: KeyRange) -> bool:
+    """Say whether the union of `held` contains `wanted`."""
+    reached = wanted.low
+    for low, high in sorted(held):
+        if low > reached:
+            return False
+        reached = max(reached, high + 1)
+        if reached > wanted.high:
+            return True
+    return False
+
+
+def entry_of(instance: int, runs: list[Run[C]], suspected: set[ProcessId]) -> Entry[C]:
+    """Split an instance by destination.
+
+    Parameters
+    ----------
+    instance : int
+    runs : list of Run
+        Ascending.
+    suspected : set of ProcessId
+        Everyone suspected up to the *end* of the instance: not awaited, though
+        still a destination of what was ordered before its suspicion.
+    """
+    parts: dict[ProcessId, list[Delivery]] = {}
+    for run in runs:
+        for process, part in _split(instance, run):
+            parts.setdefault(process, []).append(part)
+    last = {process: int(split[-1].position[-1]) for process, split in parts.items()}
+    submissions = {id(run.submission): run.submission for run in runs}
+    return Entry(
+        instance=instance,
+        runs=runs,
+        deliveries={process: tuple(split) for process, split in parts.items()},
+        last=last,
+        awaited=set(parts) - suspected,
+        n_bytes=sum(submission.n_bytes for submission in submissions.values()),
+    )
+
+
+def _split(instance: int, run: Run[C]) -> Iterable[tuple[ProcessId, Delivery]]:
+    """Give each destination's part of a run."""
+    picked: dict[ProcessId, list[tuple[I64, Scope]]] = {}
+    group = run.routes.group
+    for number, target in enumerate(run.routes.routes):
+        if isinstance(target, Refusal) or not target:
+            continue
+        if len(run.routes.routes) == 1:
+            members = np.arange(len(group), dtype=np.int64)
+        else:
+            members = np.flatnonzero(group == number)
+        for process, scope in target.items():
+            picked.setdefault(process, []).append((members, scope))
+    at = position(instance, run.base)
+    for process, pieces in picked.items():
+        selected = np.concatenate([members for members, _ in pieces])
+        scopes = tuple(dict.fromkeys(scope for _, scope in pieces))
+        codes = {scope: code for code, scope in enumerate(scopes)}
+        code = np.concatenate([np.full(len(members), codes[scope], np.int64) for members, scope in pieces])
+        order = np.argsort(selected, kind="stable")
+        selected = selected[order] + run.start
+        yield process, gather(run.submission, selected, code[order], scopes, at + selected)
+
+
+@dataclass(slots=True)
+class Outbox(Generic[C]):
+    """What one destination has not confirmed yet, in order.
+
+    Attributes
+    ----------
+    entries : deque of Entry
+    n_sent : int
+        How many of them were sent in the present session.
+    previous : int
+        Position of the last message sent, or stated, in this session.
+    trimmed : int
+        Position of the last message for this destination that left the window.
+    """
+
+    entries: deque[Entry[C]] = field(default_factory=deque)
+    n_sent: int = 0
+    previous: int = -1
+    trimmed: int = -1
+    is_open: bool = False
+    in_flight_bytes: int = 0
+
+    def close(self) -> None:
+        """Send nothing more until the destination resumes; the unconfirmed is unsent."""
+        self.is_open = False
+        self.n_sent = 0
+        self.in_flight_bytes = 0
+
+    def pop(self) -> Entry[C]:
+        """Drop the oldest entry."""
+        entry = self.entries.popleft()
+        if self.n_sent:
+            self.n_sent -= 1
+            self.in_flight_bytes -= entry.n_bytes
+        return entry
+
+
+class Window(Generic[C]):
+    """The send window W of RB13 Alg. 2, with its per-destination and per-sender views."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, Entry[C]] = {}
+        self.outboxes: dict[ProcessId, Outbox[C]] = {}
+        self.lost: dict[ProcessId, set[int]] = {}
+        self.n_bytes = 0
+        self._pending: dict[ProcessId, deque[tuple[int, Entry[C]]]] = {}
+
+    def outbox(self, process: ProcessId) -> Outbox[C]:
+        """Give the outbox of a destination."""
+        found = self.outboxes.get(process)
+        if found is None:
+            found = self.outboxes[process] = Outbox()
+        return found
+
+    def add(self, entry: Entry[C]) -> set[ProcessId]:
+        """Take a learned instance in; gives the senders whose numbers became stable."""
+        self.entries[entry.instance] = entry
+        self.n_bytes += entry.n_bytes
+        for process in entry.deliveries:
+            if process in entry.awaited:
+                self.outbox(process).entries.append(entry)
+        for run in entry.runs:
+            pending = self._pending.setdefault(run.submission.sender, deque())
+            pending.append((run.submission.first + run.start, entry))
+        return self._settle(entry) if entry.is_complete else set()
+
+    def confirm(self, process: ProcessId, upto: int) -> set[ProcessId]:
+        """Count a destination's confirmation of everything up to a position."""
+        outbox = self.outboxes.get(process)
+        touched: set[ProcessId] = set()
+        if outbox is None:
+            return touched
+        while outbox.entries and outbox.entries[0].last[process] <= upto:
+            entry = outbox.pop()
+            entry.awaited.discard(process)
+            entry.confirmed.add(process)
+            if entry.is_complete:
+                touched |= self._settle(entry)
+        return touched
+
+    def suspect(self, process: ProcessId) -> set[ProcessId]:
+        """Await nothing of a process any more."""
+        outbox = self.outboxes.pop(process, None)
+        touched: set[ProcessId] = set()
+        for entry in outbox.entries if outbox is not None else ():
+            entry.awaited.discard(process)
+            if entry.is_complete:
+                touched |= self._settle(entry)
+        return touched
+
+    def stabilise(self, upto: int, lost: Iterable[tuple[ProcessId, int]]) -> set[ProcessId]:
+        """Trim what a leader says is stable."""
+        for sender, number in lost:
+            self.lost.setdefault(sender, set()).add(number)
+        touched: set[ProcessId] = set()
+        for outbox in self.outboxes.values():
+            while outbox.entries and outbox.entries[0].instance <= upto:
+                outbox.pop().awaited.clear()
+        for instance in [known for known in self.entries if known <= upto]:
+            touched |= self._trim(self.entries[instance])
+        return touched
+
+    def _settle(self, entry: Entry[C]) -> set[ProcessId]:
+        for sender, number in entry.lost():
+            self.lost.setdefault(sender, set()).add(number)
+        return self._trim(entry)
+
+    def _trim(self, entry: Entry[C]) -> set[ProcessId]:
+        del self.entries[entry.instance]
+        self.n_bytes -= entry.n_bytes
+        for process, last in entry.last.items():
+            if process in self.outboxes:
+                outbox = self.outboxes[process]
+                outbox.trimmed = max(outbox.trimmed, last)
+        return {run.submission.sender for run in entry.runs}
+
+    def stable_of(self, sender: ProcessId, learned: int) -> int:
+        """Give the number up to which everything of a sender is decided upon.
+
+        Parameters
+        ----------
+        learned : int
+            The sender's learned watermark: stable if nothing is pending.
+        """
+        pending = self._pending.get(sender)
+        if pending is None:
+            return learned
+        while pending and pending[0][1].instance not in self.entries:
+            pending.popleft()
+        if not pending:
+            del self._pending[sender]
+            return learned
+        return pending[0][0] - 1
+
+    def forget_lost(self, sender: ProcessId, acknowledged: int) -> None:
+        """Forget lost numbers that the sender has been told."""
+        known = self.lost.get(sender)
+        if known is not None:
+            known.difference_update([number for number in known if number <= acknowledged])
+            if not known:
+                del self.lost[sender]
