@@ -1,0 +1,279 @@
+"""Distrust: every shape and parameter list from outside is checked before use.
+
+Rules of the file: what passes here cannot make the engine raise, loop or read
+what it should not. Both sides run the same checks: clients, to answer a
+mistake at once; storages, because clients may lie. A faulty *shape* raises
+`StatementError`; a shape that merely names a column the schema no longer has
+is `StaleShape`, which asks the client to prepare again. Only allow-listed
+operators pass, and sizes are bounded by our own limits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from crescando.engine.functions import CAST, OPERATORS, aggregate_type, is_assignable, result_type
+from crescando.engine.statement import (
+    PHYSICAL,
+    Apply,
+    Column,
+    ColumnRef,
+    Kind,
+    Parameter,
+    Shape,
+    Term,
+)
+from crescando.errors import KeyUpdateError, PredicateError, StatementError, TypeMismatchError
+from crescando.schema import ColumnDef, DataType, TableSchema
+
+DEPTH_MAX = 200
+"""Nesting of one term; keeps every recursive walk far from the interpreter's limit."""
+
+NODES_MAX = 20_000
+"""Nodes of one shape; a predicate of 5,000 comparisons has 15,001."""
+
+OUTPUTS_MAX = 4_096
+"""Projections, aggregates or assignments of one shape."""
+
+PARAMETERS_MAX = NODES_MAX
+"""Parameters of one operation (an IN list is one)."""
+
+
+class StaleShape(Exception):  # noqa: N818  # A signal to prepare again, not a fault.
+    """The shape names a table or column that does not exist (any more), or has another type."""
+
+
+def validate_shape(shape: Shape, schema: TableSchema) -> None:
+    """Check a shape against the allow-list and a table's schema.
+
+    Parameters
+    ----------
+    shape : Shape
+    schema : TableSchema
+        The table that ``shape.table`` names, with catalog ids.
+
+    Raises
+    ------
+    StaleShape
+        If it names another table, or a column that the schema lacks or types
+        differently.
+    StatementError
+        If it is malformed whatever the schema.
+    """
+    if shape.table != schema.id:
+        raise StaleShape(f"table {shape.table} is not {schema.id}")
+    _Walk(schema).shape(shape)
+
+
+def validate_parameters(shape: Shape, schema: TableSchema, parameters: tuple[Any, ...]) -> None:
+    """Check an operation's parameters against its (already valid) shape.
+
+    Raises
+    ------
+    StatementError
+        If a parameter is missing, or has another type than the shape states.
+    """
+    if shape.kind in (Kind.INSERT, Kind.UPSERT):
+        _validate_rows(shape, schema, parameters)
+        return
+    for parameter in parameters_of(shape):
+        if parameter.index >= len(parameters):
+            raise PredicateError(f"parameter {parameter.index} is missing")
+        value = parameters[parameter.index]
+        if not parameter.many:
+            _validate_scalar(parameter, value)
+            continue
+        if not isinstance(value, tuple):
+            raise TypeMismatchError(f"parameter {parameter.index} must be a tuple of values")
+        for item in value:
+            _validate_scalar(parameter, item)
+
+
+def parameters_of(shape: Shape) -> tuple[Parameter, ...]:
+    """Give every distinct parameter of a shape's terms, by index."""
+    found: dict[Parameter, None] = {}
+    pending: list[Term] = list(terms_of(shape))
+    while pending:
+        term = pending.pop()
+        if isinstance(term, Parameter):
+            found[term] = None
+        elif isinstance(term, Apply):
+            pending.extend(term.args)
+    return tuple(sorted(found, key=lambda parameter: parameter.index))
+
+
+def terms_of(shape: Shape) -> tuple[Term, ...]:
+    """Give every root term of a shape: predicate, outputs and assignments."""
+    roots: list[Term] = [] if shape.where is None else [shape.where]
+    roots.extend(projection.term for projection in shape.projections)
+    roots.extend(aggregate.term for aggregate in shape.aggregates if aggregate.term is not None)
+    roots.extend(assignment.term for assignment in shape.assignments)
+    return tuple(roots)
+
+
+_PYTHON_TYPES: dict[DataType, tuple[type, ...]] = {
+    DataType.BOOL: (bool,),
+    DataType.FLOAT32: (float,),
+    DataType.FLOAT64: (float,),
+    DataType.STRING: (str,),
+}
+
+
+def _validate_scalar(parameter: Parameter, value: Any) -> None:
+    if value is None:
+        return
+    accepted = _PYTHON_TYPES.get(parameter.type, (int,))
+    if type(value) not in accepted:
+        raise TypeMismatchError(
+            f"parameter {parameter.index} is {type(value).__qualname__}, not {parameter.type.value}"
+        )
+    if accepted == (int,):
+        bounds = np.iinfo(PHYSICAL[parameter.type])
+        if not bounds.min <= value <= bounds.max:
+            raise TypeMismatchError(f"parameter {parameter.index} does not fit {parameter.type.value}")
+
+
+def _validate_rows(shape: Shape, schema: TableSchema, parameters: tuple[Any, ...]) -> None:
+    if len(parameters) != len(shape.columns):
+        raise StatementError(f"{len(shape.columns)} columns are named and {len(parameters)} given")
+    length = None
+    for column_id, values in zip(shape.columns, parameters, strict=True):
+        definition = schema.column_by_id(column_id)
+        if definition is None:
+            raise StaleShape(f"column {column_id} does not exist")
+        if not isinstance(values, Column) or values.type is not definition.type:
+            raise TypeMismatchError(f"column {definition.name!r} takes {definition.type.value} values")
+        _validate_column(definition.name, values)
+        if length is not None and len(values) != length:
+            raise StatementError("columns of one insert have different lengths")
+        length = len(values)
+
+
+def _validate_column(name: str, column: Column) -> None:
+    values, valid = column.values, column.valid
+    if values.dtype != PHYSICAL[column.type] or values.ndim != 1:
+        raise TypeMismatchError(f"column {name!r} holds {values.dtype}, not {PHYSICAL[column.type]}")
+    if valid is not None and (valid.dtype != np.bool_ or valid.shape != values.shape):
+        raise TypeMismatchError(f"column {name!r} has a validity mask of another shape")
+    if column.type is not DataType.STRING:
+        return
+    if not all(type(text) is str for text in column.dictionary):
+        raise TypeMismatchError(f"column {name!r} has a dictionary of other things than strings")
+    if len(set(column.dictionary)) != len(column.dictionary):
+        raise TypeMismatchError(f"column {name!r} has a dictionary with duplicates")
+    codes = values if valid is None else values[valid]
+    if len(codes) and (int(codes.min()) < 0 or int(codes.max()) >= len(column.dictionary)):
+        raise TypeMismatchError(f"column {name!r} has codes outside its dictionary")
+
+
+class _Walk:
+    """One pass over a shape, counting nodes as it goes."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self.schema = schema
+        self.n_nodes = 0
+        self.projecting = False
+
+    def shape(self, shape: Shape) -> None:
+        self._fields(shape)
+        if shape.where is not None and self.term(shape.where) is not DataType.BOOL:
+            raise TypeMismatchError("a predicate must be of type bool")
+        for assignment in shape.assignments:
+            column = self._column(assignment.column)
+            if column.name in self.schema.key_columns:
+                raise KeyUpdateError(f"key column {column.name!r} cannot be updated; delete and insert")
+            kind = self.term(assignment.term)
+            if not is_assignable(column.type, kind):
+                raise TypeMismatchError(
+                    f"column {column.name!r} is {column.type.value} and cannot take {kind.value}; use cast"
+                )
+        self.projecting = True
+        for projection in shape.projections:
+            self.term(projection.term)
+        for aggregate in shape.aggregates:
+            aggregate_type(aggregate.function, None if aggregate.term is None else self.term(aggregate.term))
+
+    def _fields(self, shape: Shape) -> None:
+        """Check that the shape has the parts its kind needs and no others."""
+        outputs = (shape.projections, shape.aggregates, shape.assignments, shape.columns)
+        if max(map(len, outputs)) > OUTPUTS_MAX:
+            raise StatementError(f"a statement has at most {OUTPUTS_MAX} outputs")
+        wanted = {
+            Kind.READ: (bool(shape.projections), bool(shape.aggregates), False, False),
+            Kind.UPDATE: (False, False, True, False),
+            Kind.DELETE: (False, False, False, False),
+            Kind.INSERT: (False, False, False, True),
+            Kind.UPSERT: (False, False, False, True),
+        }[shape.kind]
+        if tuple(map(bool, outputs)) != wanted or wanted[:2] == (True, True):
+            raise StatementError(f"a {shape.kind.value} statement has other parts than its kind takes")
+        if shape.kind is Kind.READ and not (shape.projections or shape.aggregates):
+            raise StatementError("a read has no output column")
+        if shape.kind in (Kind.INSERT, Kind.UPSERT):
+            self._insert(shape)
+        assigned = [assignment.column for assignment in shape.assignments]
+        if len(set(assigned)) != len(assigned):
+            raise StatementError("a column is assigned twice")
+
+    def _insert(self, shape: Shape) -> None:
+        if shape.where is not None:
+            raise StatementError(f"{shape.kind.value} has no predicate")
+        if len(set(shape.columns)) != len(shape.columns):
+            raise StatementError("a column is given twice")
+        names = {self._column(column_id).name for column_id in shape.columns}
+        missing = self.schema.key_columns - names
+        if missing:
+            raise StatementError(f"key column {min(missing)!r} is not given")
+        if shape.kind is Kind.UPSERT and not self.schema.primary_key:
+            raise StatementError(f"table {self.schema.name!r} has no primary key to upsert by")
+
+    def term(self, term: Term, depth: int = 1) -> DataType:
+        """Check one term and give its type."""
+        self.n_nodes += 1
+        if self.n_nodes > NODES_MAX:
+            raise PredicateError(f"a statement has at most {NODES_MAX} nodes")
+        if depth > DEPTH_MAX:
+            raise PredicateError(f"a term nests at most {DEPTH_MAX} deep")
+        if isinstance(term, ColumnRef):
+            if self._column(term.column).type is not term.type:
+                raise StaleShape(f"column {term.column} is not {term.type.value}")
+            return term.type
+        if isinstance(term, Parameter):
+            return self._parameter(term, many=False)
+        return self._apply(term, depth)
+
+    def _column(self, column_id: int) -> ColumnDef:
+        column = self.schema.column_by_id(column_id)
+        if column is None:
+            raise StaleShape(f"column {column_id} does not exist")
+        return column
+
+    def _parameter(self, term: Parameter, *, many: bool) -> DataType:
+        if term.many is not many:
+            raise PredicateError("a list of values stands only at the right of IN")
+        if not 0 <= term.index < PARAMETERS_MAX:
+            raise PredicateError(f"parameter {term.index} is out of bounds")
+        return term.type
+
+    def _apply(self, term: Apply, depth: int) -> DataType:
+        kinds = []
+        for place, argument in enumerate(term.args):
+            if term.op == "in" and place == 1:
+                self.n_nodes += 1
+                if not isinstance(argument, Parameter):
+                    raise PredicateError("IN takes a list of constants")
+                kinds.append(self._parameter(argument, many=True))
+            else:
+                kinds.append(self.term(argument, depth + 1))
+        found = result_type(term.op, kinds, term.type if term.op == CAST else None)
+        if found is not term.type:
+            raise TypeMismatchError(f"{term.op!r} gives {found.value}, not {term.type.value}")
+        if term.op == "like" and not isinstance(term.args[1], Parameter):
+            raise PredicateError("LIKE takes a constant pattern")
+        if term.op != CAST and OPERATORS[term.op].projection_only and not self.projecting:
+            raise PredicateError(f"{term.op!r} may stand only in the output of a read")
+        if term.op == "round" and len(term.args) == 2 and not isinstance(term.args[1], Parameter):
+            raise PredicateError("round takes a constant number of digits")
+        return found
