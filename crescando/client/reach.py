@@ -1,0 +1,88 @@
+"""The ring ranges of many operations of one shape, as cheaply as the shape allows.
+
+Rules of the file: never narrower than `crescando.engine.ranges.key_ranges`
+gives, which is the definition; most operations of a batch either do not name
+the partition key at all (the whole ring, decided once) or compare it with one
+constant each (all positions computed together).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from crescando.engine.partition import ring_positions
+from crescando.engine.ranges import key_constant, key_ranges
+from crescando.engine.statement import PHYSICAL, Apply, Column, ColumnRef, Parameter, Term
+from crescando.schema import DataType, TableSchema
+from crescando.types import FULL_RING, KeyRange
+
+Ranges = tuple[KeyRange, ...]
+
+_NOTHING: Ranges = (KeyRange(0, 0),)
+"""Where a read goes that no row can satisfy: somebody has to answer it."""
+
+
+class Reach:
+    """Says which ring ranges the operations of one shape can touch."""
+
+    def __init__(self, schema: TableSchema, where: Term | None) -> None:
+        self._schema = schema
+        self._where = where
+        self._key = schema.column(schema.partition_key)
+        self._is_everywhere = where is None or not _names_column(where, self._key.id)
+        self._point = None if where is None else _point_parameter(where, self._key.id)
+
+    def ranges(self, parameters: Sequence[tuple[Any, ...]]) -> list[Ranges]:
+        """Give the ranges of each operation.
+
+        Parameters
+        ----------
+        parameters : sequence of tuple
+            Physical constants of each operation.
+        """
+        if self._is_everywhere:
+            return [(FULL_RING,)] * len(parameters)
+        if self._point is not None and len(parameters) > 1:
+            return self._points([each[self._point] for each in parameters])
+        return [key_ranges(self._schema, self._where, each) for each in parameters]
+
+    def _points(self, constants: Sequence[Any]) -> list[Ranges]:
+        folded = [key_constant(self._key.type, constant) for constant in constants]
+        distinct = {value: index for index, value in enumerate(dict.fromkeys(folded)) if value is not None}
+        if not distinct:
+            return [_NOTHING] * len(constants)
+        values = list(distinct)
+        positions = ring_positions(self._schema, _column(self._key.type, values)).tolist()
+        ranges = {value: (KeyRange(at, at),) for value, at in zip(values, positions, strict=True)}
+        return [_NOTHING if value is None else ranges[value] for value in folded]
+
+
+def _column(kind: DataType, values: list[Any]) -> Column:
+    if kind is DataType.STRING:
+        return Column(kind, np.arange(len(values), dtype=np.int32), None, tuple(values))
+    return Column(kind, np.array(values, PHYSICAL[kind]))
+
+
+def _names_column(term: Term, column: int) -> bool:
+    pending = [term]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, ColumnRef) and each.column == column:
+            return True
+        if isinstance(each, Apply):
+            pending.extend(each.args)
+    return False
+
+
+def _point_parameter(where: Term, column: int) -> int | None:
+    """Give the parameter that a conjunct demands the key to equal, if there is one."""
+    conjuncts = where.args if isinstance(where, Apply) and where.op == "and" else (where,)
+    for each in conjuncts:
+        if isinstance(each, Apply) and each.op == "=":
+            left, right = each.args
+            if isinstance(left, ColumnRef) and left.column == column and isinstance(right, Parameter):
+                return right.index
+    return None

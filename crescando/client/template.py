@@ -1,0 +1,198 @@
+"""Statements before their constants: `Template`, and the `Plan` it becomes for a schema.
+
+Rules of the file: a template is what the user wrote, by names; a plan is the
+shape that engines understand plus where each parameter comes from. Every plan
+has passed the engine's own validator, so a mistake is told before sending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from crescando.client.base import Request
+from crescando.client.bind import Binder
+from crescando.client.expression import ColumnName, Expr
+from crescando.client.reach import Reach
+from crescando.client.slot import Rebind, Slot, Value, bindings, fill, placeholders
+from crescando.engine.functions import aggregate_type
+from crescando.engine.statement import Aggregate, Assignment, Kind, Projection, Shape
+from crescando.engine.validate import validate_shape
+from crescando.errors import KeyUpdateError, TypeMismatchError
+from crescando.schema import TableSchema
+
+Params = Sequence[object] | Mapping[str, object]
+"""Values for placeholders: in order, or by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCall:
+    """One aggregate of a read, as the user wrote it; `term` is None for count(*)."""
+
+    function: str
+    term: Expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A read, update or delete, by names."""
+
+    kind: Kind
+    where: Expr | None = None
+    outputs: tuple[tuple[str, Expr], ...] = ()
+    """Names and expressions of a read's columns; empty for all columns of the table."""
+    aggregates: tuple[tuple[str, AggregateCall], ...] = ()
+    assignments: tuple[tuple[str, Expr], ...] = ()
+
+    def keys(self) -> tuple[int | str, ...]:
+        """Give the keys of the placeholders: SET before WHERE, columns before both."""
+        terms = [term for _, term in (*self.outputs, *self.assignments)]
+        terms.extend(call.term for _, call in self.aggregates if call.term is not None)
+        return placeholders([*terms, *([] if self.where is None else [self.where])])
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A template bound to one version of a table's schema."""
+
+    schema: TableSchema
+    shape: Shape
+    slots: tuple[Slot, ...]
+    reach: Reach
+    is_general: bool
+    """Whether it serves other values of the same Python types too."""
+
+    def fill(self, values: Mapping[int | str, Value]) -> tuple[Any, ...]:
+        """Give an operation's parameters.
+
+        Raises
+        ------
+        Rebind
+            If the values need another plan.
+        """
+        return fill(self.slots, values)
+
+
+def bind_template(template: Template, schema: TableSchema, values: Mapping[int | str, Value]) -> Plan:
+    """Bind a template to a schema, for values of these types.
+
+    Raises
+    ------
+    StatementError
+        Its subclass says what is wrong; the text names the fix.
+    """
+    return _bind(Binder(schema, values), template, schema)
+
+
+def check_template(template: Template, schema: TableSchema) -> None:
+    """Check what does not depend on the values of placeholders.
+
+    Raises
+    ------
+    StatementError
+        As `bind_template`.
+    """
+    binder = Binder(schema, {})
+    try:
+        _bind(binder, template, schema)
+    except TypeMismatchError:
+        # A guessed type may be what does not fit; the values will tell.
+        if not binder.has_guessed:
+            raise
+
+
+def _bind(binder: Binder, template: Template, schema: TableSchema) -> Plan:
+    projections = tuple(
+        Projection(name, binder.projection(term)) for name, term in _outputs(template, schema)
+    )
+    aggregates = tuple(_aggregate(binder, name, call) for name, call in template.aggregates)
+    assignments = tuple(_assignment(binder, schema, name, term) for name, term in template.assignments)
+    where = None if template.where is None else binder.predicate(template.where)
+    shape = Shape(
+        kind=template.kind,
+        table=schema.id,
+        schema_version=schema.version,
+        where=where,
+        projections=projections,
+        aggregates=aggregates,
+        assignments=assignments,
+    )
+    validate_shape(shape, schema)
+    return Plan(schema, shape, tuple(binder.slots), Reach(schema, where), binder.is_general)
+
+
+def _outputs(template: Template, schema: TableSchema) -> tuple[tuple[str, Expr], ...]:
+    if template.kind is not Kind.READ or template.aggregates:
+        return ()
+    return template.outputs or tuple((name, ColumnName(name)) for name in schema.column_names)
+
+
+def _aggregate(binder: Binder, name: str, call: AggregateCall) -> Aggregate:
+    term = None if call.term is None else binder.projection(call.term)
+    aggregate_type(call.function, None if term is None else term.type)
+    return Aggregate(call.function, term, name)
+
+
+def _assignment(binder: Binder, schema: TableSchema, name: str, term: Expr) -> Assignment:
+    column = schema.column(name)
+    if name in schema.key_columns:
+        raise KeyUpdateError(
+            f"column {name!r} is part of the key of table {schema.name!r} and cannot be updated; "
+            "delete the row and insert it anew"
+        )
+    return Assignment(column.id, binder.assignment(column, term))
+
+
+class Prepared:
+    """A template with its plans, one per combination of its values' Python types.
+
+    Not thread-safe on purpose: a race costs a second binding of equal result.
+    """
+
+    def __init__(self, template: Template, schema: TableSchema) -> None:
+        self.template = template
+        self.schema = schema
+        self._keys = template.keys()
+        self._plans: dict[tuple[type, ...], Plan] = {}
+        if self._keys:
+            check_template(template, schema)
+        else:
+            self._plans[()] = bind_template(template, schema, {})
+
+    def requests(self, params_list: Sequence[Params]) -> list[Request]:
+        """Give one request per set of values.
+
+        Raises
+        ------
+        StatementError
+            If a set of values does not fit; the text says which.
+        """
+        filled = [self._fill(params) for params in params_list]
+        requests: list[Request] = []
+        start = 0
+        # Runs of one plan ask for their ring ranges together.
+        for stop in range(1, len(filled) + 1):
+            if stop == len(filled) or filled[stop][0] is not filled[start][0]:
+                plan = filled[start][0]
+                parameters = [each for _, each in filled[start:stop]]
+                requests.extend(
+                    Request(plan.shape, each, ranges)
+                    for each, ranges in zip(parameters, plan.reach.ranges(parameters), strict=True)
+                )
+                start = stop
+        return requests
+
+    def _fill(self, params: Params) -> tuple[Plan, tuple[Any, ...]]:
+        values = bindings(self._keys, params)
+        signature = tuple(value.__class__ for value in values.values())
+        plan = self._plans.get(signature)
+        if plan is not None:
+            try:
+                return plan, plan.fill(values)
+            except Rebind:
+                pass  # These values need a plan of their own.
+        plan = bind_template(self.template, self.schema, values)
+        if plan.is_general:
+            self._plans[signature] = plan
+        return plan, tuple(slot.stored for slot in plan.slots)
