@@ -1,0 +1,410 @@
+"""The Rubberband configuration: members, ring, votes and catalog as one value.
+
+Rules of the file: a `Rubberband` never changes; `apply` gives the next one, and
+every decision is a function of the value and one message at its prefix (RB13
+§6.3, Alg. 3). What a value remembers beside its fields (its routing tables, its
+encoding) follows from them and is no part of it. Iteration over sets is always
+sorted, since their order differs between processes.
+
+=====================  ====================================================
+message                may be sent by
+=====================  ====================================================
+read, write            clients
+join                   a process that is no member, for itself, as number 1
+leave                  any member for itself, if it holds no ring position
+suspect, trust         supers, about another member
+create, drop, alter    clients and supers
+=====================  ====================================================
+
+Anything else is refused; messages of processes that are no members are void:
+they have no destinations and no effect.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+import msgspec
+import numpy as np
+
+from crescando.errors import RemoteProtocolError, SpecError
+from crescando.routing.base import Refusal, Route, Routes
+from crescando.routing.batch import Message, Submission
+from crescando.routing.rubberband.catalog import EMPTY_CATALOG, Catalog
+from crescando.routing.rubberband.cover import NOWHERE, Cover
+from crescando.routing.rubberband.membership import ROLES, Membership, Vote
+from crescando.routing.rubberband.messages import (
+    AddColumn,
+    ConfigMessage,
+    CreateTable,
+    DropColumn,
+    DropTable,
+    Join,
+    Leave,
+    MessageId,
+    Suspect,
+    Trust,
+    decode_message,
+)
+from crescando.routing.rubberband.ring import Ring, spread_ids
+from crescando.routing.rubberband.run import MALFORMED, route_run
+from crescando.schema import TableSchema
+from crescando.types import KeyRange, MessageKind, ProcessId, Scope
+
+
+class _Encoded(msgspec.Struct, frozen=True, array_like=True, tag="rubberband/1"):
+    """The canonical form of a configuration: sets as sorted tuples."""
+
+    clients: tuple[ProcessId, ...]
+    storages: tuple[ProcessId, ...]
+    supers: tuple[ProcessId, ...]
+    votes: tuple[Vote, ...]
+    ids: tuple[int, ...]
+    processes: tuple[ProcessId, ...]
+    replication: int
+    catalog: Catalog
+    layout: MessageId | None
+
+
+_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
+_DECODER = msgspec.msgpack.Decoder(_Encoded)
+
+
+class _Memo:
+    """What a configuration has worked out about itself so far."""
+
+    __slots__ = ("cover", "encoded")
+
+    def __init__(self) -> None:
+        self.cover: Cover | None = None
+        self.encoded: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rubberband:
+    """A routing configuration with successor replication on a ring (RB13 §6).
+
+    Parameters
+    ----------
+    ring : Ring
+    membership : Membership
+    catalog : Catalog
+    layout : MessageId or None
+        The message that last changed who serves which range; None from genesis.
+
+    Notes
+    -----
+    `genesis` makes the first one; all others come from `apply` and `decode`.
+    """
+
+    ring: Ring
+    membership: Membership
+    catalog: Catalog = EMPTY_CATALOG
+    layout: MessageId | None = None
+    _memo: _Memo = field(init=False, compare=False, repr=False, default_factory=_Memo)
+
+    @classmethod
+    def genesis(
+        cls,
+        *,
+        storages: Sequence[ProcessId],
+        replication: int,
+        supers: Iterable[ProcessId] = (),
+        clients: Iterable[ProcessId] = (),
+        ring_ids: Sequence[int] | None = None,
+    ) -> Rubberband:
+        """Give the configuration a cluster begins with.
+
+        Parameters
+        ----------
+        storages : sequence of ProcessId
+            The ring members.
+        replication : int
+        supers, clients : iterable of ProcessId, optional
+        ring_ids : sequence of int, optional
+            The identifier of each storage process, in their order; evenly
+            spaced from 0 by default.
+
+        Raises
+        ------
+        SpecError
+            If a process has another role than its place says, or there is no
+            such ring (more replicas than storage processes, identifiers not
+            distinct, …).
+        """
+        members = {"client": frozenset(clients), "storage": frozenset(storages), "super": frozenset(supers)}
+        for role, processes in members.items():
+            for process in sorted(processes):
+                if process.role != role:
+                    raise SpecError(f"{process} cannot be a {role} process")
+        ids = spread_ids(len(storages)) if ring_ids is None else tuple(map(int, ring_ids))
+        if len(ids) != len(storages):
+            raise SpecError(f"{len(ids)} ring ids were given for {len(storages)} processes")
+        placed = sorted(zip(ids, storages, strict=True))
+        ring = Ring(tuple(at for at, _ in placed), tuple(process for _, process in placed), replication)
+        return cls(ring, Membership(members["client"], members["storage"], members["super"]))
+
+    @property
+    def clients(self) -> frozenset[ProcessId]:
+        """The member clients."""
+        return self.membership.clients
+
+    @property
+    def storages(self) -> frozenset[ProcessId]:
+        """The member storage processes: unsuspected, in the ring or on standby."""
+        return self.membership.storages
+
+    @property
+    def supers(self) -> frozenset[ProcessId]:
+        """The member supers."""
+        return self.membership.supers
+
+    @property
+    def failed(self) -> frozenset[ProcessId]:
+        """Suspected processes that still hold a ring position."""
+        return frozenset(self.ring.processes) - self.membership.storages
+
+    @property
+    def pending(self) -> frozenset[ProcessId]:
+        """Ring members that a majority suspects and that are a last live replica; see `membership`."""
+        return frozenset(self.membership.convicted())
+
+    def table(self, name: str) -> TableSchema:
+        """Give a table by name; raises `UnknownTableError`."""
+        return self.catalog.table(name)
+
+    def owned_arcs(self, process: ProcessId) -> tuple[KeyRange, ...]:
+        """Give the arcs of a ring member, ascending, failed or not; none for others."""
+        return self.ring.owned_arcs(process)
+
+    def live_owners(self, key_range: KeyRange) -> tuple[ProcessId, ...]:
+        """Give the unsuspected owners of *all* of a range, in successor order of its first arc."""
+        touched = self.ring.mask((key_range,))
+        arcs = [arc for arc in range(len(self.ring.arcs)) if touched >> arc & 1]
+        others = [set(self.ring.owners(arc)) for arc in arcs[1:]]
+        return tuple(
+            process
+            for process in self.ring.owners(arcs[0])
+            if process in self.storages and all(process in owners for owners in others)
+        )
+
+    def is_member(self, process: ProcessId) -> bool:
+        """Say whether messages of `process` have effect."""
+        return process in self.membership
+
+    def members(self) -> frozenset[ProcessId]:
+        """Give every unsuspected process."""
+        return self.clients | self.storages | self.supers
+
+    def destset(self, message: Message) -> Mapping[ProcessId, Scope]:
+        """Give the destinations of a message, each with its scope (RB13 Alg. 3).
+
+        Raises
+        ------
+        Refusal
+            If the message must not take effect; the module and `cover` say when.
+        """
+        if message.kind is not MessageKind.CONFIG:
+            return self._data_destset(message)
+        body = self._admitted(message)
+        if body is None:
+            return NOWHERE
+        destinations = self.storages | self.supers
+        if isinstance(body, Join) and body.process.role != "client":
+            destinations |= {body.process}
+        return MappingProxyType(dict.fromkeys(sorted(destinations), ()))
+
+    def apply(self, message: Message) -> Rubberband:
+        """Give the configuration after a message; `self` if it changes nothing."""
+        after, _ = self._transition(message)
+        return after
+
+    def suspects(self, message: Message) -> frozenset[ProcessId]:
+        """Give the processes that a message, at this prefix, declares failed.
+
+        A leave declares its sender failed; a vote, or the leave of a super,
+        whomever a majority has voted against by then.
+        """
+        _, gone = self._transition(message)
+        return gone
+
+    def route(self, batch: Submission, start: int, stop: int) -> Routes:
+        """Route data messages ``start:stop``; equal to `destset` on each of them.
+
+        Raises
+        ------
+        ValueError
+            If one of them is no data message.
+        """
+        outcome = self._unroutable(batch.sender)
+        if outcome is not None:
+            n = stop - start
+            return Routes(np.zeros(n, np.int64), (outcome,) if n else ())
+        return route_run(self._cover(), self.catalog, batch, start, stop)
+
+    def encode(self) -> bytes:
+        """Give the canonical encoding."""
+        if self._memo.encoded is None:
+            self._memo.encoded = _ENCODER.encode(
+                _Encoded(
+                    tuple(sorted(self.clients)),
+                    tuple(sorted(self.storages)),
+                    tuple(sorted(self.supers)),
+                    tuple(sorted(self.membership.votes)),
+                    self.ring.ids,
+                    self.ring.processes,
+                    self.ring.replication,
+                    self.catalog,
+                    self.layout,
+                )
+            )
+        return self._memo.encoded
+
+    @classmethod
+    def decode(cls, data: bytes) -> Rubberband:
+        """Give the configuration that `encode` wrote.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If `data` is not such an encoding.
+        """
+        try:
+            encoded = _DECODER.decode(data)
+            ring = Ring(encoded.ids, encoded.processes, encoded.replication)
+        except (msgspec.MsgspecError, SpecError, ValueError, RecursionError) as error:
+            raise RemoteProtocolError(f"malformed configuration: {error}") from error
+        membership = Membership(
+            frozenset(encoded.clients),
+            frozenset(encoded.storages),
+            frozenset(encoded.supers),
+            frozenset(encoded.votes),
+        )
+        return cls(ring, membership, encoded.catalog, encoded.layout)
+
+    def digest(self) -> bytes:
+        """Give the 16-byte digest of the canonical encoding."""
+        return hashlib.blake2b(self.encode(), digest_size=16).digest()
+
+    def _data_destset(self, message: Message) -> Mapping[ProcessId, Scope]:
+        outcome = self._unroutable(message.sender)
+        if outcome is None:
+            outcome = self._data_route(message)
+        if isinstance(outcome, Refusal):
+            # A fresh one, since raising would hang a traceback on a remembered value.
+            raise Refusal(outcome.reason)
+        return outcome
+
+    def _data_route(self, message: Message) -> Route:
+        if self.catalog.by_id(message.table) is None:
+            return self.catalog.missing(message.table)
+        if not message.ranges or any(low > high for low, high in message.ranges):
+            return Refusal(MALFORMED)
+        arcs = self.ring.mask(message.ranges)
+        if message.kind is MessageKind.READ:
+            return self._cover().read(arcs, message.replica_offset)
+        return self._cover().write(arcs)
+
+    def _unroutable(self, sender: ProcessId) -> Route | None:
+        """Say where all data messages of a sender go alike, or None if each has its own route."""
+        if not self.is_member(sender):
+            return NOWHERE
+        if sender.role != "client":
+            return Refusal(f"{sender} is no client, and only clients read and write")
+        return None
+
+    def _cover(self) -> Cover:
+        if self._memo.cover is None:
+            self._memo.cover = Cover(self.ring, self.storages, self.pending)
+        return self._memo.cover
+
+    def _admitted(self, message: Message) -> ConfigMessage | None:
+        """Decode a configuration message and check that it may take effect; None if it is void."""
+        sender = message.sender
+        is_member = self.is_member(sender)
+        try:
+            body = decode_message(message.payload)
+        except RemoteProtocolError as error:
+            if not is_member:
+                return None
+            raise Refusal(str(error)) from error
+        if isinstance(body, Join):
+            self._check_join(message, body)
+            return body
+        if not is_member:
+            return None
+        match body:
+            case Leave(process):
+                if process != sender:
+                    raise Refusal(f"{sender} cannot leave for {process}")
+                if process in self.ring.processes:
+                    raise Refusal(f"{process} cannot leave while it holds a ring position")
+            case Suspect(accused) | Trust(accused):
+                self._check_voter(sender, accused)
+            case CreateTable() | DropTable() | AddColumn() | DropColumn():
+                if sender.role == "storage":
+                    raise Refusal(f"{sender} may not change tables: only clients and supers may")
+                self.catalog.after(body)
+        return body
+
+    def _check_join(self, message: Message, body: Join) -> None:
+        process = body.process
+        if process != message.sender:
+            raise Refusal(f"{message.sender} cannot join for {process}")
+        if self.is_member(process):
+            raise Refusal(f"{process} is a member already")
+        if process.role not in ROLES:
+            raise Refusal(f"a process of role {process.role!r} cannot join")
+        if message.number != 1 or process in self.ring.processes:
+            raise Refusal(f"{process} has been a member; it must join as a new incarnation")
+
+    def _check_voter(self, sender: ProcessId, accused: ProcessId) -> None:
+        if sender.role != "super":
+            raise Refusal(f"{sender} is no super, and only supers vote")
+        if accused == sender:
+            raise Refusal(f"{sender} cannot vote about itself; it may leave")
+        if not self.is_member(accused):
+            raise Refusal(f"{accused} is no member")
+
+    def _transition(self, message: Message) -> tuple[Rubberband, frozenset[ProcessId]]:
+        """Give the next configuration and whom the message makes fail."""
+        if message.kind is not MessageKind.CONFIG:
+            return self, frozenset()
+        try:
+            body = self._admitted(message)
+        except Refusal:
+            return self, frozenset()
+        match body:
+            case None:
+                return self, frozenset()
+            case Join(process):
+                membership = self.membership.joined(process)
+            case Leave(process):
+                membership = self.membership.without(process)
+            case Suspect(accused):
+                membership = self.membership.voted(accused, message.sender)
+            case Trust(accused):
+                membership = self.membership.withdrawn(accused, message.sender)
+            case CreateTable() | DropTable() | AddColumn() | DropColumn():
+                return self._sharing(replace(self, catalog=self.catalog.after(body))), frozenset()
+        return self._with_membership(membership.settled(self.ring), message)
+
+    def _with_membership(
+        self, membership: Membership, message: Message
+    ) -> tuple[Rubberband, frozenset[ProcessId]]:
+        if membership == self.membership:
+            return self, frozenset()
+        gone = frozenset(process for process in self.members() if process not in membership)
+        layout = self.layout
+        if not gone.isdisjoint(self.ring.processes):
+            layout = MessageId(message.sender, message.number)
+        return self._sharing(replace(self, membership=membership, layout=layout)), gone
+
+    def _sharing(self, after: Rubberband) -> Rubberband:
+        """Let the next configuration keep this one's routing tables if the same hold for it."""
+        if after.storages == self.storages and after.pending == self.pending:
+            after._memo.cover = self._memo.cover
+        return after

@@ -1,0 +1,109 @@
+"""Configuration messages: what changes a `Rubberband` configuration (RB13 §6.4).
+
+Rules of the file: a message is a frozen value with a tag of its own on the wire;
+decoding checks types and nothing else, and what a message *means* is decided by
+the configuration at the message's prefix. Keyspace messages (expand, contract,
+replace, rebalance, and the steps of a move) will join the union `ConfigMessage`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from crescando.errors import RemoteProtocolError
+from crescando.schema import ColumnDef, TableSchema
+from crescando.types import ProcessId
+
+
+class MessageId(NamedTuple):
+    """Which message of whom; unique for ever, as incarnations and numbers are."""
+
+    sender: ProcessId
+    number: int
+
+
+class Join(msgspec.Struct, frozen=True, array_like=True, tag="join"):
+    """A process joins: as client, as super, or as storage process on standby.
+
+    It is the process's own first message, and the only kind of message that is
+    taken from a process that is no member.
+    """
+
+    process: ProcessId
+
+
+class Leave(msgspec.Struct, frozen=True, array_like=True, tag="leave"):
+    """A process leaves by its own will; refused while it holds a ring position."""
+
+    process: ProcessId
+
+
+class Suspect(msgspec.Struct, frozen=True, array_like=True, tag="suspect"):
+    """A super votes that a member has failed."""
+
+    accused: ProcessId
+
+
+class Trust(msgspec.Struct, frozen=True, array_like=True, tag="trust"):
+    """A super takes its vote back, since the accused answers again.
+
+    Without it a vote cast in a short pause would count together with another
+    one cast years later, and a range whose last replica was merely slow would
+    stay unavailable.
+    """
+
+    accused: ProcessId
+
+
+class CreateTable(msgspec.Struct, frozen=True, array_like=True, tag="create"):
+    """Create a table; ids and versions inside `schema` are ignored."""
+
+    schema: TableSchema
+
+
+class DropTable(msgspec.Struct, frozen=True, array_like=True, tag="drop"):
+    """Drop a table by name."""
+
+    name: str
+
+
+class AddColumn(msgspec.Struct, frozen=True, array_like=True, tag="add_column"):
+    """Add a nullable column, NULL in every row; its id is given by the catalog."""
+
+    table: str
+    column: ColumnDef
+
+
+class DropColumn(msgspec.Struct, frozen=True, array_like=True, tag="drop_column"):
+    """Drop a column that is no key."""
+
+    table: str
+    column: str
+
+
+CatalogMessage = CreateTable | DropTable | AddColumn | DropColumn
+ConfigMessage = Join | Leave | Suspect | Trust | CatalogMessage
+
+_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
+_DECODER: msgspec.msgpack.Decoder[ConfigMessage] = msgspec.msgpack.Decoder(ConfigMessage)
+
+
+def encode_message(message: ConfigMessage) -> bytes:
+    """Give the payload that carries a configuration message."""
+    return _ENCODER.encode(message)
+
+
+def decode_message(payload: bytes) -> ConfigMessage:
+    """Give the configuration message that a payload carries.
+
+    Raises
+    ------
+    RemoteProtocolError
+        If it carries none.
+    """
+    try:
+        return _DECODER.decode(payload)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise RemoteProtocolError(f"malformed configuration message: {error}") from error
