@@ -1,0 +1,1 @@
+"""The demonstration: real flights, real failures, and every answer checked."""

@@ -1,0 +1,276 @@
+"""Judges a finished run: order, every answer, and every replica.
+
+Rules of the file: a fault is a sentence for people and a count for programs;
+nothing is forgiven and nothing is repaired. What the store said comes in as
+records and rows; what is right comes from `crescando.demo.replay`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from crescando.demo.flights import Row
+from crescando.demo.record import Answered, Record, Unanswered, Written
+from crescando.demo.replay import Counts, Replay, Rows
+from crescando.demo.workload import Key, is_read
+from crescando.types import RING_MAX, KeyRange, ProcessId
+
+N_FAULTS_TOLD = 20
+"""Sentences kept of each kind; the counts are always complete."""
+
+PlainRows = Callable[[Any], list[tuple[Any, ...]]]
+"""Makes rows, with instants as text, of the store's own answer."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What the checker found.
+
+    Attributes
+    ----------
+    n_checked : int
+        Operations whose answer or counts were compared.
+    answers_differ : int
+        Reads whose rows, and writes whose counts, are not SQLite's.
+    unanswered : int
+        Operations whose outcome the store never told.
+    order_faults : int
+        Positions that are not unique or contradict a session's order.
+    writes_lost : int
+        Acknowledged writes that a replica's rows show not to have happened
+        (loading counts as one write).
+    n_replicas, replicas_differ : int
+        Replicas of ring ranges that were compared, and that differ.
+    ring_faults : int
+        Ranges without their replicas, or ring positions in no range or in two.
+    told : list of str
+        The first faults of each kind, in words.
+    """
+
+    n_checked: int = 0
+    answers_differ: int = 0
+    unanswered: int = 0
+    order_faults: int = 0
+    writes_lost: int = 0
+    n_replicas: int = 0
+    replicas_differ: int = 0
+    ring_faults: int = 0
+    told: list[str] = field(default_factory=list)
+
+    @property
+    def digests_equal(self) -> bool:
+        """Whether replicas were compared and none differs."""
+        return self.n_replicas > 0 and self.replicas_differ == 0 and self.ring_faults == 0
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing at all is wrong."""
+        n_faults = self.answers_differ + self.unanswered + self.order_faults + self.writes_lost
+        return n_faults == 0 and self.digests_equal and self.n_checked > 0
+
+    def tell(self, kind: str, text: str) -> None:
+        """Keep a fault's words, if there are not enough of its kind."""
+        if sum(told.startswith(kind) for told in self.told) < N_FAULTS_TOLD:
+            self.told.append(f"{kind}: {text}")
+
+
+def check_order(records: Sequence[Record], verdict: Verdict) -> None:
+    """Check that positions are unique and respect each session's own order.
+
+    A session's writes have ascending positions in the order of submission; a
+    read's position lies between those of the writes before and after it. Reads
+    that the store never had to ask for twice ascend among themselves too, since
+    then every operation of a session is ordered as it was submitted.
+    """
+    seen: dict[int, Record] = {}
+    for record in records:
+        if record.position is None:
+            continue
+        if record.position in seen:
+            verdict.order_faults += 1
+            verdict.tell(
+                "order", f"position {record.position} was given to {record} and {seen[record.position]}"
+            )
+        seen[record.position] = record
+    for agent in sorted({record.agent for record in records}):
+        own = sorted((r for r in records if r.agent == agent), key=lambda record: record.sequence)
+        _check_session([record for record in own if record.position is not None], verdict)
+
+
+def _check_session(own: list[Record], verdict: Verdict) -> None:
+    below, after_reads = -1, -1
+    for record in own:
+        assert record.position is not None
+        if record.position <= below:
+            verdict.order_faults += 1
+            verdict.tell("order", f"{record} is not above its session's write before it, at {below}")
+        if is_read(record.operation):
+            after_reads = max(after_reads, record.position)
+        else:
+            if record.position <= after_reads:
+                verdict.order_faults += 1
+                verdict.tell("order", f"{record} is not above a read submitted before it, at {after_reads}")
+            below = max(below, record.position)
+
+
+def check_answers(
+    records: Iterable[Record],
+    replay: Replay,
+    plain_rows: PlainRows,
+    verdict: Verdict,
+    on_checked: Callable[[int], None] = lambda n_checked: None,
+) -> None:
+    """Execute the operations in SQLite in the order of their positions and compare everything.
+
+    Parameters
+    ----------
+    records : iterable of Record
+        In any order.
+    replay : Replay
+        Holds the rows that were there before; holds all writes afterwards.
+    plain_rows : callable
+    verdict : Verdict
+        Is added to.
+    on_checked : callable
+        Called now and then with the number of operations compared.
+    """
+    known: list[tuple[int, Record]] = []
+    for record in records:
+        if isinstance(record.outcome, Unanswered):
+            verdict.unanswered += 1
+            verdict.tell("unanswered", f"{record.operation}: {record.outcome.reason}")
+        else:
+            known.append((record.outcome.position, record))
+    known.sort(key=lambda pair: pair[0])
+    for position, record in known:
+        expected = replay.execute(record.operation, position)
+        if not _agree(record, expected, plain_rows):
+            verdict.answers_differ += 1
+            verdict.tell("answer", _difference(record, expected, plain_rows))
+        verdict.n_checked += 1
+        if verdict.n_checked % 256 == 0:
+            on_checked(verdict.n_checked)
+    on_checked(verdict.n_checked)
+
+
+def _agree(record: Record, expected: Rows | Counts, plain_rows: PlainRows) -> bool:
+    match record.outcome, expected:
+        case Answered(answer=answer), Rows(rows):
+            return Counter(plain_rows(answer)) == Counter(rows)
+        case Written(affected=affected, rejected=rejected), Counts():
+            return (affected, rejected) == (expected.affected, expected.rejected)
+    return False
+
+
+def _difference(record: Record, expected: Rows | Counts, plain_rows: PlainRows) -> str:
+    where = f"at {record.position}, {record.operation}"
+    match record.outcome, expected:
+        case Answered(answer=answer), Rows(rows):
+            given, right = Counter(plain_rows(answer)), Counter(rows)
+            return f"{where}: missing {list(right - given)[:3]}, too many {list(given - right)[:3]}"
+        case Written(affected=affected, rejected=rejected), Counts():
+            return (
+                f"{where}: affected {affected} and rejected {rejected}, "
+                f"where SQLite says {expected.affected} and {expected.rejected}"
+            )
+    return f"{where}: {record.outcome} is not the answer to such an operation"
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """The rows of one ring range on one live process."""
+
+    process: ProcessId
+    key_range: KeyRange
+    rows: list[Row]
+
+
+def check_ring(owned: Sequence[tuple[ProcessId, KeyRange]], n_replicas_min: int, verdict: Verdict) -> None:
+    """Check that the owned ranges cover the ring once, each with enough live replicas."""
+    owners = Counter(key_range for _, key_range in set(owned))
+    following = 0
+    for key_range, n_owners in sorted(owners.items()):
+        if key_range.low != following:
+            verdict.ring_faults += 1
+            verdict.tell("ring", f"positions from {following} to {key_range.low} are in no range or in two")
+        following = key_range.high + 1
+        if n_owners < n_replicas_min:
+            verdict.ring_faults += 1
+            verdict.tell("ring", f"{key_range} has {n_owners} live replicas, not {n_replicas_min}")
+    if following != RING_MAX + 1:
+        verdict.ring_faults += 1
+        verdict.tell("ring", f"positions from {following} are in no range")
+
+
+class ReplicaCheck:
+    """Compares replicas, one at a time, with what SQLite holds at the end.
+
+    The rows of SQLite that belong to a range are not computed from a ring
+    function, which would have to be the store's own: every row must be in
+    exactly one range, and every replica of that range must have it.
+
+    Parameters
+    ----------
+    table : dict
+        Of `Replay.table`.
+    deleted_by : dict
+        Of `Replay.deleted_by`.
+    verdict : Verdict
+        Is added to.
+    """
+
+    def __init__(
+        self, table: dict[Key, tuple[Row, int]], deleted_by: dict[Key, int], verdict: Verdict
+    ) -> None:
+        self._table = table
+        self._deleted_by = deleted_by
+        self._verdict = verdict
+        self._keys: dict[KeyRange, set[Key]] = {}
+        self._lost: set[int] = set()
+
+    def compare(self, replica: Replica) -> None:
+        """Compare one replica of one range."""
+        self._verdict.n_replicas += 1
+        keys = {_key_of(row) for row in replica.rows}
+        wrong = {_key_of(row) for row in replica.rows if self._row(_key_of(row)) != row}
+        first = self._keys.setdefault(replica.key_range, keys)
+        faults = wrong | (keys ^ first)
+        if len(keys) != len(replica.rows):
+            doubled = Counter(_key_of(row) for row in replica.rows)
+            faults |= {key for key, count in doubled.items() if count > 1}
+        if faults:
+            self._blame(faults, f"{replica.process} for {replica.key_range}")
+
+    def finish(self) -> None:
+        """Check that the ranges together hold every row, each in one range."""
+        held = Counter(key for keys in self._keys.values() for key in keys)
+        faults = {key for key in self._table if key not in held}
+        if faults:
+            self._blame(faults, "all replicas together")
+        doubled = {key for key, count in held.items() if count > 1}
+        if doubled:
+            self._blame(doubled, "two ranges")
+        self._verdict.writes_lost = len(self._lost)
+
+    def _row(self, key: Key) -> Row | None:
+        found = self._table.get(key)
+        return None if found is None else found[0]
+
+    def _blame(self, faults: set[Key], where: str) -> None:
+        self._verdict.replicas_differ += 1
+        examples = [(key, self._row(key)) for key in sorted(faults)[:2]]
+        self._verdict.tell("replica", f"{where}: {len(faults)} rows differ, the first should be {examples}")
+        for key in faults:
+            found = self._table.get(key)
+            self._lost.add(self._deleted_by.get(key, -1) if found is None else found[1])
+
+
+def _key_of(row: Row) -> Key:
+    hour, carrier, flight = row[:3]
+    assert isinstance(hour, str)
+    assert isinstance(carrier, str)
+    assert isinstance(flight, int)
+    return hour, carrier, flight
