@@ -1,0 +1,187 @@
+"""Every decision of Rubberband against the brute-force twin, scalar and vectorised."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+from crescando.routing.base import Refusal, Routes, destset
+from crescando.routing.batch import Message, submission
+from crescando.routing.rubberband import Rubberband
+from crescando.types import FULL_RING, KeyRange, MessageKind
+from tests.routing.twin import (
+    REFUSED,
+    convicted,
+    holders,
+    minimum_cover_size,
+    pieces,
+    twin_after,
+    twin_destset,
+    twin_suspects,
+    view_of,
+)
+from tests.routing.worlds import (
+    CLIENT,
+    OUTSIDER,
+    data_message,
+    random_config,
+    random_config_message,
+    random_data_message,
+    random_ring,
+    storage,
+)
+
+SEEDS = range(150)
+MESSAGES = 40
+
+
+def plain(route: object) -> object:
+    """Give a route as the twin gives it."""
+    return REFUSED if isinstance(route, Refusal) else dict(route)  # type: ignore[call-overload]
+
+
+def messages_of(rng: random.Random, config: Rubberband, n: int) -> list[Message]:
+    sender = rng.choices([CLIENT, storage(0), OUTSIDER], [20, 1, 1])[0]
+    return [random_data_message(rng, config, sender=sender, number=5 + i) for i in range(n)]
+
+
+def outcomes(routes: Routes) -> list[object]:
+    return [routes.routes[group] for group in routes.group.tolist()]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_scalar_and_vectorised_routes_are_those_of_the_twin(seed: int) -> None:
+    rng = random.Random(seed)
+    config = random_config(rng)
+    messages = messages_of(rng, config, MESSAGES)
+
+    scalar = [destset(config, message) for message in messages]
+    batch = submission(messages)
+    vectorised = outcomes(config.route(batch, 0, len(messages)))
+    start, stop = sorted((rng.randrange(MESSAGES + 1), rng.randrange(MESSAGES + 1)))
+    part = config.route(batch, start, stop)
+
+    view = view_of(config)
+    assert [plain(route) for route in scalar] == [twin_destset(view, m) for m in messages], f"seed {seed}"
+    for one, other in zip(scalar, vectorised, strict=True):
+        assert plain(one) == plain(other), f"seed {seed}"
+        if isinstance(one, Refusal):
+            assert isinstance(other, Refusal)
+            assert one.reason == other.reason
+    assert list(map(plain, outcomes(part))) == list(map(plain, scalar[start:stop]))
+    assert set(part.group.tolist()) == set(range(len(part.routes)))
+
+
+def test_random_worlds_meet_the_hard_cases() -> None:
+    met: Counter[str] = Counter()
+    for seed in SEEDS:
+        rng = random.Random(seed)
+        config = random_config(rng)
+        met["failed"] += bool(config.failed)
+        met["pending"] += bool(config.pending)
+        met["wraps"] += config.ring.wraps
+        met["client"] += CLIENT in config.clients
+        for message in messages_of(rng, config, MESSAGES):
+            route = destset(config, message)
+            if isinstance(route, Refusal):
+                met[route.reason.partition(":")[0].split()[0]] += 1
+            else:
+                met["several"] += message.kind is MessageKind.READ and len(route) > 2
+                met["silent"] += () in route.values()
+
+    assert met["client"] > 100
+    assert met["failed"] > 50
+    assert met["pending"] > 20
+    assert met["wraps"] > 50
+    assert met["several"] > 100
+    assert met["silent"] > 100
+    assert min(met["ring"], met["table"] + met["no"], met["a"]) > 20, met
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_configuration_messages_do_what_the_twin_does(seed: int) -> None:
+    rng = random.Random(seed)
+    config = random_ring(rng)
+    for number in range(2, 60):
+        message = random_config_message(rng, config, number)
+        view = view_of(config)
+        before = config.encode()
+
+        route, suspects, config = destset(config, message), config.suspects(message), config.apply(message)
+
+        assert plain(route) == twin_destset(view, message), f"seed {seed}, number {number}"
+        assert suspects == twin_suspects(view, message)
+        expected, seen = twin_after(view, message), view_of(config)
+        assert (seen.everyone, seen.votes) == (expected.everyone, expected.votes)
+        assert config.pending == convicted(seen)
+        if isinstance(route, Refusal) or not route:
+            assert config.encode() == before
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_scopes_partition_the_touched_arcs_among_owners(seed: int) -> None:
+    rng = random.Random(seed)
+    config = random_config(rng)
+    view = view_of(config)
+    for message in messages_of(rng, config, MESSAGES):
+        route = destset(config, message)
+        if isinstance(route, Refusal) or not route:
+            continue
+        touched = [
+            piece
+            for piece in pieces(view.ring)
+            if any(r.low <= piece[1] and piece[0] <= r.high for r in message.ranges)
+        ]
+        owners = {piece: holders(view.ring, view.replication, piece) for piece in touched}
+        answered = []
+        for process, scope in route.items():
+            assert process in config.storages
+            assert list(scope) == sorted(scope)
+            assert all(a.high + 1 < b.low for a, b in pairwise(scope)), "not maximal"
+            for key_range in scope:
+                inside = [p for p in touched if key_range.low <= p[0] and p[1] <= key_range.high]
+                assert (inside[0][0], inside[-1][1]) == key_range, "scope bounds are arc bounds"
+                assert all(process in owners[piece] for piece in inside)
+                answered += inside
+        assert sorted(answered) == touched, "every touched arc is answered exactly once"
+        if message.kind is MessageKind.READ:
+            assert all(route.values())
+        else:
+            writers = {process for piece in touched for process in owners[piece]} & config.storages
+            assert set(route) == writers
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_reads_use_as_few_processes_as_any_subset_could(seed: int) -> None:
+    rng = random.Random(seed)
+    config = random_config(rng)
+    view = view_of(config)
+    able = config.storages - config.pending
+    for message in messages_of(rng, config, MESSAGES):
+        route = destset(config, message)
+        if isinstance(route, Refusal) or not route or message.kind is not MessageKind.READ:
+            continue
+        answering = {
+            piece: tuple(p for p in holders(view.ring, view.replication, piece) if p in able)
+            for piece in pieces(view.ring)
+            if any(r.low <= piece[1] and piece[0] <= r.high for r in message.ranges)
+        }
+        assert len(route) == minimum_cover_size(answering)
+
+
+@pytest.mark.parametrize(("n", "f"), [(1, 1), (4, 1), (4, 3), (5, 5), (12, 5), (7, 2)])
+def test_point_reads_go_to_one_process_and_point_writes_to_f(n: int, f: int) -> None:
+    rng = random.Random(n * 10 + f)
+    config = random_ring(rng)
+    while (len(config.ring.ids), config.ring.replication) != (n, f):
+        config = random_ring(rng)
+    for at in (0, config.ring.ids[-1], (1 << 64) - 1):
+        point = [KeyRange(at, at)]
+
+        assert len(config.destset(data_message(MessageKind.READ, point, 3))) == 1
+        assert len(config.destset(data_message(MessageKind.WRITE, point))) == f
+    whole = config.destset(data_message(MessageKind.READ, [FULL_RING]))
+    assert len(whole) == -(-n // f)

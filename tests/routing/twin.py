@@ -1,0 +1,315 @@
+"""An independent, slow Rubberband: what RB13 §6.2–6.4 says, in sets of ranges.
+
+Rules of the file: it takes nothing from the routing code but the vocabulary of
+messages. It knows no arc numbers, masks or arrays; a position belongs to whom the
+paper's words say, a minimum cover is found by trying all subsets, and a count of
+votes is a count of votes. Tests and the cluster simulation compare every
+decision with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import combinations
+from typing import Final
+
+from crescando.errors import CrescandoError
+from crescando.routing.batch import Message
+from crescando.routing.rubberband import (
+    AddColumn,
+    CreateTable,
+    DropColumn,
+    DropTable,
+    Join,
+    Leave,
+    Rubberband,
+    Suspect,
+    Trust,
+    decode_message,
+)
+from crescando.schema import TableSchema
+from crescando.types import KeyRange, MessageKind, ProcessId, Scope
+
+RING_SIZE: Final = 1 << 64
+REFUSED: Final = "refused"
+
+Processes = frozenset[ProcessId]
+Piece = tuple[int, int]
+"""First and last position of a stretch of the ring that all processes own alike."""
+
+
+@dataclass(frozen=True)
+class View:
+    """The facts of a configuration, as plain Python values."""
+
+    clients: Processes
+    storages: Processes
+    supers: Processes
+    votes: frozenset[tuple[ProcessId, ProcessId]]
+    ring: tuple[tuple[int, ProcessId], ...]
+    """(identifier, process), ascending."""
+    replication: int
+    tables: tuple[TableSchema, ...] = ()
+
+    @property
+    def everyone(self) -> Processes:
+        return self.clients | self.storages | self.supers
+
+
+def view_of(config: Rubberband) -> View:
+    """Copy the facts of a configuration."""
+    return View(
+        clients=config.clients,
+        storages=config.storages,
+        supers=config.supers,
+        votes=config.membership.votes,
+        ring=tuple(zip(config.ring.ids, config.ring.processes, strict=True)),
+        replication=config.ring.replication,
+        tables=config.catalog.tables,
+    )
+
+
+@cache
+def pieces(ring: tuple[tuple[int, ProcessId], ...]) -> tuple[Piece, ...]:
+    """Cut the ring at 0 and at every identifier."""
+    cuts = sorted({0} | {at for at, _ in ring})
+    return tuple(zip(cuts, [*(cut - 1 for cut in cuts[1:]), RING_SIZE - 1], strict=True))
+
+
+@cache
+def holders(ring: tuple[tuple[int, ProcessId], ...], f: int, piece: Piece) -> tuple[ProcessId, ...]:
+    """Give who holds a piece: whose primary partition it is in, then the f - 1 successors."""
+    # "s holds the primary replica of all objects with key greater-or-equal k and less-than k'";
+    # below every identifier, that is the process with the highest one.
+    below = [process for at, process in ring if at <= piece[0]]
+    in_order = [process for _, process in ring]
+    primary = in_order.index(below[-1]) if below else len(in_order) - 1
+    return tuple((in_order * 2)[primary : primary + f])
+
+
+def twin_destset(view: View, message: Message) -> Mapping[ProcessId, Scope] | str:
+    """Give the destinations and scopes of a message, or `REFUSED`."""
+    if message.kind is MessageKind.CONFIG:
+        return _config_destset(view, message)
+    if message.sender not in view.everyone:
+        return {}
+    if message.sender.role != "client" or all(table.id != message.table for table in view.tables):
+        return REFUSED
+    if not message.ranges or any(low > high for low, high in message.ranges):
+        return REFUSED
+    touched = [
+        (low, high)
+        for low, high in pieces(view.ring)
+        if any(low <= r.high and r.low <= high for r in message.ranges)
+    ]
+    owners = {piece: holders(view.ring, view.replication, piece) for piece in touched}
+    silent = convicted(view)
+    if message.kind is MessageKind.WRITE:
+        return _write(view, owners, silent)
+    return _read(view, owners, silent, message.replica_offset)
+
+
+def _write(
+    view: View, owners: Mapping[Piece, tuple[ProcessId, ...]], silent: Processes
+) -> Mapping[ProcessId, Scope] | str:
+    reports: dict[ProcessId, list[Piece]] = {}
+    for piece, all_owners in owners.items():
+        live = [process for process in all_owners if process in view.storages]
+        if not live or any(process in silent for process in live):
+            return REFUSED
+        for process in live:
+            reports.setdefault(process, [])
+        reports[live[0]].append(piece)
+    return {process: joined(mine) for process, mine in reports.items()}
+
+
+def _read(
+    view: View, owners: Mapping[Piece, tuple[ProcessId, ...]], silent: Processes, offset: int
+) -> Mapping[ProcessId, Scope] | str:
+    able = view.storages - silent
+    answering = {
+        piece: tuple(process for process in all_owners if process in able)
+        for piece, all_owners in owners.items()
+    }
+    if not all(answering.values()):
+        return REFUSED
+    fewest = minimum_cover_size(answering)
+    in_order = [process for _, process in view.ring]
+    lowest = min(answering)
+    first = in_order.index(owners[lowest][0])
+    clockwise = in_order[first:] + in_order[:first]
+    if {primary for primary, *_ in owners.values()} == set(in_order):
+        candidates = [process for process in clockwise if process in able]
+    else:
+        candidates = [process for process in clockwise if process in answering[lowest]]
+    best = [start for start in candidates if len(_answers_from(view, answering, start, 0)) == fewest]
+    turn = offset // len(best) % (view.replication * max(1, view.replication - 1))
+    answers = _answers_from(view, answering, best[offset % len(best)], turn)
+    return {process: joined(mine) for process, mine in answers.items()}
+
+
+def _answers_from(
+    view: View, answering: Mapping[Piece, tuple[ProcessId, ...]], start: ProcessId, turn: int
+) -> dict[ProcessId, list[Piece]]:
+    """Let `start` answer all it can, then go round clockwise, each time as far as one owner can."""
+    identifier = {process: at for at, process in view.ring}[start]
+    # Positions just behind the start come first, the start's own identifier comes last.
+    around = sorted(answering, key=lambda piece: (piece[0] - identifier - 1) % RING_SIZE)
+    answers = {start: [piece for piece in around if start in answering[piece]]}
+    rest = [piece for piece in around if start not in answering[piece]]
+    while rest:
+        runs = {}
+        for process in answering[rest[0]]:
+            run = 0
+            while run < len(rest) and process in answering[rest[run]]:
+                run += 1
+            runs[process] = run
+        longest = max(runs.values())
+        equals = [process for process in answering[rest[0]] if runs[process] == longest]
+        answers[equals[turn % len(equals)]] = rest[:longest]
+        rest = rest[longest:]
+    return answers
+
+
+def minimum_cover_size(answering: Mapping[Piece, tuple[ProcessId, ...]]) -> int:
+    """Give the size of the smallest set with an owner of every piece, by trying all of them."""
+    return _minimum_cover_size(frozenset(map(frozenset, answering.values())))
+
+
+@cache
+def _minimum_cover_size(groups: frozenset[Processes]) -> int:
+    everyone = sorted(frozenset().union(*groups))
+    for size in range(1, len(everyone) + 1):
+        if any(
+            all(group.intersection(chosen) for group in groups) for chosen in combinations(everyone, size)
+        ):
+            return size
+    raise AssertionError("some piece has no owner")
+
+
+def joined(some: list[Piece]) -> Scope:
+    """Give pieces as ranges, neighbours joined."""
+    ranges: list[KeyRange] = []
+    for low, high in sorted(some):
+        if ranges and ranges[-1].high == low - 1:
+            ranges[-1] = KeyRange(ranges[-1].low, high)
+        else:
+            ranges.append(KeyRange(low, high))
+    return tuple(ranges)
+
+
+def convicted(view: View) -> Processes:
+    """Give members whom more than half of the supers other than themselves have voted against."""
+    found = set()
+    for accused in view.everyone:
+        electorate = view.supers - {accused}
+        votes = [voter for voter in electorate if (accused, voter) in view.votes]
+        if len(votes) > len(electorate) / 2:
+            found.add(accused)
+    return frozenset(found)
+
+
+def twin_suspects(view: View, message: Message) -> Processes:
+    """Give the processes that a message makes fail."""
+    return view.everyone - twin_after(view, message).everyone
+
+
+def twin_after(view: View, message: Message) -> View:
+    """Give the members and votes after a message; tables are left as they are."""
+    if message.kind is not MessageKind.CONFIG or twin_destset(view, message) in ({}, REFUSED):
+        return view
+    match decode_message(message.payload):
+        case Join(process):
+            return replace(
+                view,
+                clients=view.clients | {p for p in (process,) if p.role == "client"},
+                storages=view.storages | {p for p in (process,) if p.role == "storage"},
+                supers=view.supers | {p for p in (process,) if p.role == "super"},
+            )
+        case Leave(process):
+            view = _gone(view, process)
+        case Suspect(accused):
+            view = replace(view, votes=view.votes | {(accused, message.sender)})
+        case Trust(accused):
+            view = replace(view, votes=view.votes - {(accused, message.sender)})
+    while True:
+        due = sorted(process for process in convicted(view) if not _is_last(view, process))
+        if not due:
+            return view
+        view = _gone(view, due[0])
+
+
+def _is_last(view: View, process: ProcessId) -> bool:
+    for piece in pieces(view.ring):
+        live = [owner for owner in holders(view.ring, view.replication, piece) if owner in view.storages]
+        if live == [process]:
+            return True
+    return False
+
+
+def _gone(view: View, process: ProcessId) -> View:
+    return replace(
+        view,
+        clients=view.clients - {process},
+        storages=view.storages - {process},
+        supers=view.supers - {process},
+        votes=frozenset((a, v) for a, v in view.votes if a != process and v != process),
+    )
+
+
+def _config_destset(view: View, message: Message) -> Mapping[ProcessId, Scope] | str:
+    sender = message.sender
+    is_member = sender in view.everyone
+    in_ring = {process for _, process in view.ring}
+    told: dict[ProcessId, Scope] = dict.fromkeys(view.supers | view.storages, ())
+    try:
+        body = decode_message(message.payload)
+    except CrescandoError:
+        return REFUSED if is_member else {}
+    if isinstance(body, Join):
+        is_fresh = message.number == 1 and sender not in in_ring and not is_member
+        if body.process != sender or not is_fresh or sender.role not in ("client", "storage", "super"):
+            return REFUSED
+        return told if sender.role == "client" else {**told, sender: ()}
+    if not is_member:
+        return {}
+    tables = {table.name: table for table in view.tables}
+    match body:
+        case Leave(process):
+            is_allowed = process == sender and process not in in_ring
+        case Suspect(accused) | Trust(accused):
+            is_allowed = sender.role == "super" and accused != sender and accused in view.everyone
+        case CreateTable(schema):
+            is_allowed = schema.name not in tables and _is_valid(schema)
+        case DropTable(name):
+            is_allowed = name in tables
+        case AddColumn(name, column):
+            is_allowed = (
+                name in tables
+                and column.nullable
+                and _is_valid(replace_columns(tables[name], (*tables[name].columns, column)))
+            )
+        case DropColumn(name, column_name):
+            is_allowed = (
+                name in tables
+                and column_name in tables[name].column_names
+                and column_name not in {tables[name].partition_key, *tables[name].primary_key}
+            )
+    if isinstance(body, CreateTable | DropTable | AddColumn | DropColumn) and sender.role == "storage":
+        is_allowed = False
+    return told if is_allowed else REFUSED
+
+
+def replace_columns(table: TableSchema, columns: tuple[object, ...]) -> TableSchema:
+    """Give a table with other columns."""
+    return TableSchema(table.name, columns, table.partition_key, table.primary_key, table.partition)  # type: ignore[arg-type]
+
+
+def _is_valid(schema: TableSchema) -> bool:
+    try:
+        schema.validate()
+    except CrescandoError:
+        return False
+    return True
