@@ -169,7 +169,9 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
     def to_list(self) -> list[Scalar]:
         """Give the physical values as Python objects, None for NULL."""
         if self.type is DataType.STRING:
-            values: list[Any] = [self.dictionary[c] if c >= 0 else None for c in self.values.tolist()]
+            # Codes where not valid are undefined: a column of NULL has no dictionary to look them up in.
+            texts, n = self.dictionary, len(self.dictionary)
+            values: list[Any] = [texts[c] if 0 <= c < n else None for c in self.values.tolist()]
         else:
             values = self.values.tolist()
         if self.valid is not None:

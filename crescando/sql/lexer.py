@@ -26,7 +26,7 @@ NESTING_MAX = 32
 
 # fmt: off
 KEYWORDS = frozenset({
-    "and", "as", "between", "case", "cast", "date", "else", "end", "extract", "false", "for", "from", "in",
+    "and", "as", "between", "case", "cast", "date", "else", "end", "extract", "false", "from", "in",
     "is", "like", "not", "null", "or", "then", "timestamp", "true", "unknown", "when",
 })
 # fmt: on

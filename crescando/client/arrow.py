@@ -1,0 +1,150 @@
+"""Arrow in and out: columns from Arrow arrays, and tables from columns.
+
+Rules of the file: pyarrow is imported inside functions only, since it is an
+extra; its absence is told by name. Nulls are NULL and NaN is NaN; a timestamp
+without a zone is naive and refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from crescando.client.columns import check_unicode, column_from_array
+from crescando.engine.statement import Column
+from crescando.errors import TypeMismatchError
+from crescando.schema import ColumnDef, DataType
+
+
+def pyarrow() -> Any:
+    """Give the package.
+
+    Raises
+    ------
+    TypeMismatchError
+        Naming the extra, if it is not installed.
+    """
+    try:
+        import pyarrow as package
+        import pyarrow.compute
+    except ImportError as error:
+        raise TypeMismatchError(
+            "Arrow data needs the extra 'arrow': pip install 'crescando[arrow]'"
+        ) from error
+    return package
+
+
+def arrow_columns(rows: Any) -> Mapping[str, object]:
+    """Give the columns of an Arrow table, batch or stream by name."""
+    table = pyarrow().table(rows)
+    names = table.column_names
+    for name in names:
+        if names.count(name) > 1:
+            raise TypeMismatchError(f"the table has two columns {name!r}")
+    return {name: table.column(name) for name in names}
+
+
+def column_from_arrow(array: Any, definition: ColumnDef, *, nan_is_null: bool = False) -> Column:
+    """Give an Arrow array or chunked array as a column.
+
+    Raises
+    ------
+    TypeMismatchError
+        Naming column, row and mend.
+    """
+    pa = pyarrow()
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+        if isinstance(array, pa.ChunkedArray):  # Too long for one array of 32-bit offsets.
+            array = pa.concat_arrays([chunk.cast(pa.large_string()) for chunk in array.chunks])
+    kind, types = array.type, pa.types
+    if types.is_dictionary(kind):
+        array = array.dictionary_decode()
+        kind = array.type
+    if types.is_null(kind):
+        return column_from_array(np.full(len(array), None, object), definition)
+    valid = None
+    if array.null_count:
+        valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return _from_strings(pa, array, definition, valid)
+    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
+        zero = pa.scalar(False if types.is_boolean(kind) else 0).cast(kind)
+        values = array.fill_null(zero).to_numpy(zero_copy_only=False)
+        return column_from_array(values, definition, valid=valid, nan_is_null=nan_is_null)
+    if types.is_date(kind):
+        days = array.cast(pa.date32()).cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
+        return column_from_array(days.astype("datetime64[D]"), _only(definition, DataType.DATE), valid=valid)
+    if types.is_timestamp(kind):
+        if kind.tz is None:
+            raise TypeMismatchError(
+                f"column {definition.name!r}: {kind} has no zone and is naive; "
+                f"cast it to pa.timestamp({kind.unit!r}, tz='UTC')"
+            )
+        ticks = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+        instants = ticks.astype(f"datetime64[{kind.unit}]")
+        return column_from_array(instants, _only(definition, DataType.TIMESTAMP), valid=valid)
+    raise TypeMismatchError(
+        f"column {definition.name!r} is {definition.type.value} and cannot take Arrow's {kind}"
+    )
+
+
+def _only(definition: ColumnDef, kind: DataType) -> ColumnDef:
+    if definition.type is not kind:
+        raise TypeMismatchError(
+            f"column {definition.name!r} is {definition.type.value} and cannot take {kind.value}"
+        )
+    return definition
+
+
+def _from_strings(pa: Any, array: Any, definition: ColumnDef, valid: Any) -> Column:
+    if definition.type is not DataType.STRING:
+        return column_from_array(np.array(array.to_pylist(), object), definition)
+    coded = array.dictionary_encode()
+    dictionary = tuple(coded.dictionary.to_pylist())
+    check_unicode(dictionary)
+    codes = coded.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int32)
+    if valid is not None and not definition.nullable:
+        raise TypeMismatchError(
+            f"column {definition.name!r} is not nullable; row {int(valid.argmin())} has NULL"
+        )
+    return Column(DataType.STRING, codes, valid, dictionary)
+
+
+_NATURAL = {
+    DataType.BOOL: "bool_",
+    DataType.INT8: "int8",
+    DataType.INT16: "int16",
+    DataType.INT32: "int32",
+    DataType.INT64: "int64",
+    DataType.FLOAT32: "float32",
+    DataType.FLOAT64: "float64",
+}
+
+
+def arrow_table(names: Sequence[str], columns: Sequence[Column]) -> Any:
+    """Give columns as a pyarrow Table; strings are plain strings, timestamps in UTC.
+
+    Raises
+    ------
+    TypeMismatchError
+        Naming the extra, if pyarrow is not installed.
+    """
+    pa = pyarrow()
+    return pa.Table.from_arrays([_array(pa, column) for column in columns], names=list(names))
+
+
+def _array(pa: Any, column: Column) -> Any:
+    mask = None if column.valid is None else ~column.valid
+    if column.type is DataType.STRING:
+        codes = pa.array(column.values, pa.int32(), mask=mask)
+        return pa.DictionaryArray.from_arrays(
+            codes, pa.array(column.dictionary, pa.string())
+        ).dictionary_decode()
+    if column.type is DataType.DATE:
+        return pa.array(column.values, pa.int32(), mask=mask).cast(pa.date32())
+    if column.type is DataType.TIMESTAMP:
+        return pa.array(column.values, pa.int64(), mask=mask).cast(pa.timestamp("us", tz="UTC"))
+    return pa.array(column.values, getattr(pa, _NATURAL[column.type])(), mask=mask)

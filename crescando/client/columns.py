@@ -1,0 +1,331 @@
+"""Exactly typed columns from Python lists and NumPy arrays, and what is done with columns.
+
+Rules of the file: nothing is converted by guess. A value either has the
+column's type, or one of the few exact conversions of `crescando.client.constant`
+applies, or the error names column, row and mend. Invalid slots hold 0.
+NumPy's ``datetime64`` knows no zones; its instants are taken as UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crescando.client.constant import INTEGER_RANGE, fit, normalise
+from crescando.engine.functions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN
+from crescando.engine.statement import PHYSICAL, Column
+from crescando.errors import TypeMismatchError
+from crescando.schema import ColumnDef, DataType
+
+Mask = NDArray[np.bool_]
+
+_EXACT_TYPES: dict[DataType, type] = {
+    DataType.BOOL: bool,
+    DataType.INT8: int,
+    DataType.INT16: int,
+    DataType.INT32: int,
+    DataType.INT64: int,
+    DataType.FLOAT64: float,
+    DataType.STRING: str,
+}
+
+
+class _Codes(dict[str, int]):
+    """Numbers strings in the order in which they are first asked for."""
+
+    def __missing__(self, text: str) -> int:
+        code = self[text] = len(self)
+        return code
+
+
+def column_from_list(values: Sequence[object], definition: ColumnDef, *, nan_is_null: bool = False) -> Column:
+    """Give Python values as a column.
+
+    Parameters
+    ----------
+    values : sequence of length n
+        None, or anything `crescando.client.constant.normalise` takes.
+    definition : ColumnDef
+    nan_is_null : bool
+        Whether a float NaN stands for NULL.
+
+    Raises
+    ------
+    TypeMismatchError
+        Naming column and row, if a value does not fit; also for NULL in a
+        column that is not nullable.
+    """
+    kind = definition.type
+    exact = _EXACT_TYPES.get(kind)
+    types = set(map(type, values))
+    has_null = type(None) in types
+    types.discard(type(None))
+    is_exact = exact is not None and types <= {exact} and not (exact is float and nan_is_null)
+    stored: list[Any] = list(values) if is_exact else _fitted(values, definition, nan_is_null)
+    if not is_exact:
+        has_null = None in stored
+    valid: Mask | None = None
+    if has_null:
+        valid = np.fromiter((value is not None for value in stored), np.bool_, len(stored))
+    if kind is DataType.STRING:
+        return _checked(string_column(stored, valid), definition)
+    if has_null:
+        stored = [0 if value is None else value for value in stored]
+    if kind.is_integer:
+        return _checked(Column(kind, _integers(stored, definition), valid), definition)
+    return _checked(Column(kind, np.array(stored, PHYSICAL[kind]), valid), definition)
+
+
+def _fitted(values: Sequence[object], definition: ColumnDef, nan_is_null: bool) -> list[Any]:
+    fitted: list[Any] = []
+    for row, value in enumerate(values):
+        if nan_is_null and isinstance(value, float) and value != value:
+            fitted.append(None)
+            continue
+        try:
+            fitted.append(fit(normalise(value), definition.type))
+        except TypeMismatchError as error:
+            raise TypeMismatchError(f"column {definition.name!r}, row {row}: {error}") from error
+    return fitted
+
+
+def _integers(values: list[Any], definition: ColumnDef) -> NDArray[Any]:
+    low, high = INTEGER_RANGE[definition.type]
+    try:
+        wide = np.array(values, np.int64)
+    except OverflowError:
+        row = next(index for index, value in enumerate(values) if not low <= value <= high)
+        raise _out_of_range(definition, row, values[row]) from None
+    return _narrowed(wide, definition)
+
+
+def _narrowed(wide: NDArray[Any], definition: ColumnDef, valid: Mask | None = None) -> NDArray[Any]:
+    low, high = INTEGER_RANGE[definition.type]
+    outside = (wide < low) | (wide > high)
+    if valid is not None:
+        outside &= valid
+    if outside.any():
+        row = int(outside.argmax())
+        raise _out_of_range(definition, row, wide[row])
+    return wide.astype(PHYSICAL[definition.type])
+
+
+def _out_of_range(definition: ColumnDef, row: int, value: object) -> TypeMismatchError:
+    low, high = INTEGER_RANGE[definition.type]
+    return TypeMismatchError(
+        f"column {definition.name!r}, row {row}: {value} is out of range for {definition.type.value}, "
+        f"which ends at {low} and {high}"
+    )
+
+
+def string_column(values: Sequence[str | None], valid: Mask | None) -> Column:
+    """Give strings as codes into a dictionary of the distinct ones; codes of NULL are 0.
+
+    Raises
+    ------
+    TypeMismatchError
+        If a string is not Unicode (a lone surrogate).
+    """
+    codes = _Codes()
+    if valid is None:
+        coded = np.fromiter(map(codes.__getitem__, values), np.int32, len(values))  # type: ignore[arg-type]
+    else:
+        coded = np.fromiter((0 if value is None else codes[value] for value in values), np.int32, len(values))
+    dictionary = tuple(codes)
+    check_unicode(dictionary)
+    return Column(DataType.STRING, coded, valid, dictionary)
+
+
+def check_unicode(dictionary: tuple[str, ...]) -> None:
+    """Refuse text that has no UTF-8 form.
+
+    Raises
+    ------
+    TypeMismatchError
+        Naming the text.
+    """
+    try:
+        "".join(dictionary).encode()
+    except UnicodeEncodeError as error:
+        faulty = next(text for text in dictionary if any("\ud800" <= each <= "\udfff" for each in text))
+        raise TypeMismatchError(f"the text {faulty!r} holds a lone surrogate and is not Unicode") from error
+
+
+def column_from_array(
+    values: NDArray[Any], definition: ColumnDef, *, valid: Mask | None = None, nan_is_null: bool = False
+) -> Column:
+    """Give a NumPy array as a column.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+        Masked arrays mark NULL by their mask. ``datetime64`` is taken as UTC.
+    definition : ColumnDef
+    valid : ndarray of bool, shape (n,), optional
+        False marks NULL.
+    nan_is_null : bool
+        Whether NaN stands for NULL; then floats that are whole fit integer
+        columns too, because that is how pandas keeps integers with gaps.
+
+    Raises
+    ------
+    TypeMismatchError
+        Naming column, row and mend.
+    """
+    if values.ndim != 1:
+        raise TypeMismatchError(f"column {definition.name!r} takes one dimension, not {values.ndim}")
+    if isinstance(values, np.ma.MaskedArray):
+        unmasked = ~np.ma.getmaskarray(values)
+        valid = unmasked if valid is None else valid & unmasked
+        values = values.filled(None) if values.dtype == object else np.asarray(values.data)
+    kind = values.dtype.kind
+    if kind in "OUT":
+        listed = values.tolist()
+        if valid is not None:
+            listed = [
+                value if is_valid else None for value, is_valid in zip(listed, valid.tolist(), strict=True)
+            ]
+        return column_from_list(listed, definition, nan_is_null=nan_is_null)
+    if kind == "f" and nan_is_null:
+        present = ~np.isnan(values)
+        valid = present if valid is None else valid & present
+    if kind == "M":
+        present = ~np.isnat(values)
+        valid = present if valid is None else valid & present
+    if valid is not None and valid.all():
+        valid = None
+    stored = _stored(values, definition, valid, nan_is_null)
+    if valid is not None:
+        stored = np.where(valid, stored, stored.dtype.type(0))
+    return _checked(Column(definition.type, stored, valid), definition)
+
+
+def _stored(
+    values: NDArray[Any], definition: ColumnDef, valid: Mask | None, nan_is_null: bool
+) -> NDArray[Any]:
+    """Give the physical values of an array; anything where not valid."""
+    kind, target = values.dtype.kind, definition.type
+    if kind == "b" and target is DataType.BOOL:
+        return values
+    if kind in "iu" and target.is_integer:
+        return _narrowed(values, definition, valid)
+    if kind in "iu" and target.is_float:
+        return _exact_floats(values, definition, valid)
+    if kind == "f" and target.is_float:
+        return _narrow_floats(values, definition, valid)
+    if kind == "f" and target.is_integer and nan_is_null:
+        return _whole_numbers(values, definition, valid)
+    if kind == "M" and target is DataType.DATE:
+        return _days(values, definition, valid)
+    if kind == "M" and target is DataType.TIMESTAMP:
+        return _microseconds(values, definition, valid)
+    fix = ""
+    if kind in "iuf" and target.is_number:
+        fix = f"; convert with .astype({target.value!r})"
+    elif kind == "S":
+        fix = "; decode bytes with np.char.decode(values)"
+    raise TypeMismatchError(
+        f"column {definition.name!r} is {target.value} and cannot take {values.dtype}{fix}"
+    )
+
+
+def _exact_floats(values: NDArray[Any], definition: ColumnDef, valid: Mask | None) -> NDArray[Any]:
+    limit = 1 << (24 if definition.type is DataType.FLOAT32 else 53)
+    large = (values > limit) | (values < -limit) if values.dtype.kind == "i" else values > limit
+    if valid is not None:
+        large &= valid
+    for row in np.flatnonzero(large).tolist():
+        _fitted([int(values[row])], definition, False)
+    return values.astype(PHYSICAL[definition.type])
+
+
+def _narrow_floats(values: NDArray[Any], definition: ColumnDef, valid: Mask | None) -> NDArray[Any]:
+    with np.errstate(over="ignore"):
+        stored = values.astype(PHYSICAL[definition.type])
+    lost = np.isinf(stored) & ~np.isinf(values)
+    _refuse_rows(lost, valid, values, definition, f"is out of range for {definition.type.value}")
+    return stored
+
+
+def _whole_numbers(values: NDArray[Any], definition: ColumnDef, valid: Mask | None) -> NDArray[Any]:
+    present = np.where(np.isnan(values), 0, values)
+    low, high = INTEGER_RANGE[definition.type]
+    # As floats, the int64 limits round up to 2**63, which does not fit any more.
+    outside = (present < low) | (present >= high + 1)
+    _refuse_rows(outside, valid, values, definition, f"is out of range for {definition.type.value}")
+    _refuse_rows(present != np.trunc(present), valid, values, definition, "is not a whole number")
+    return present.astype(PHYSICAL[definition.type])
+
+
+def _days(values: NDArray[Any], definition: ColumnDef, valid: Mask | None) -> NDArray[Any]:
+    days = values.astype("datetime64[D]")
+    lost = days.astype(values.dtype) != values
+    _refuse_rows(lost, valid, values, definition, "has a time of day; a date column takes whole days")
+    numbers = days.astype(np.int64)
+    _refuse_rows(
+        (numbers < DATE_MIN) | (numbers > DATE_MAX), valid, values, definition, "is beyond year 9999"
+    )
+    return numbers.astype(np.int32)
+
+
+def _microseconds(values: NDArray[Any], definition: ColumnDef, valid: Mask | None) -> NDArray[Any]:
+    exact = values.astype("datetime64[us]")
+    lost = exact.astype(values.dtype) != values
+    _refuse_rows(lost, valid, values, definition, "is finer than a microsecond; round to microseconds")
+    numbers = exact.astype(np.int64)
+    beyond = (numbers < TIMESTAMP_MIN) | (numbers > TIMESTAMP_MAX)
+    _refuse_rows(beyond, valid, values, definition, "is beyond year 9999")
+    return numbers
+
+
+def _refuse_rows(
+    faulty: Mask, valid: Mask | None, values: NDArray[Any], definition: ColumnDef, fault: str
+) -> None:
+    if valid is not None:
+        faulty = faulty & valid
+    if faulty.any():
+        row = int(faulty.argmax())
+        raise TypeMismatchError(f"column {definition.name!r}, row {row}: {values[row]} {fault}")
+
+
+def _checked(column: Column, definition: ColumnDef) -> Column:
+    if not definition.nullable and column.valid is not None and not column.valid.all():
+        row = int(column.valid.argmin())
+        raise TypeMismatchError(f"column {definition.name!r} is not nullable; row {row} has NULL")
+    return column
+
+
+def take(column: Column, rows: NDArray[np.int64]) -> Column:
+    """Give some rows of a column, its dictionary cut down to what they use."""
+    valid = None if column.valid is None else column.valid[rows]
+    values = column.values[rows]
+    if column.type is not DataType.STRING:
+        return Column(column.type, values, valid)
+    used, codes = np.unique(values, return_inverse=True)
+    dictionary = tuple(column.dictionary[code] for code in used.tolist() if code < len(column.dictionary))
+    return Column(column.type, codes.astype(np.int32), valid, dictionary)
+
+
+def unite(columns: Sequence[Column]) -> Column:
+    """Give the rows of several columns of one type, in order, dictionaries united."""
+    if len(columns) == 1:
+        return columns[0]
+    first = columns[0]
+    valid: Mask | None = None
+    if any(column.valid is not None for column in columns):
+        valid = np.concatenate(
+            [np.ones(len(column), np.bool_) if column.valid is None else column.valid for column in columns]
+        )
+    if first.type is not DataType.STRING:
+        return Column(first.type, np.concatenate([column.values for column in columns]), valid)
+    codes = _Codes()
+    translated = []
+    for column in columns:
+        table = np.fromiter(map(codes.__getitem__, column.dictionary), np.int32, len(column.dictionary))
+        # Codes where not valid are undefined and may lie outside the dictionary.
+        inside = column.values if column.valid is None else np.where(column.valid, column.values, 0)
+        translated.append(table[inside] if len(table) else np.zeros(len(column), np.int32))
+    return Column(first.type, np.concatenate(translated), valid, tuple(codes))

@@ -1,0 +1,78 @@
+"""pandas Series as columns.
+
+Rules of the file: pandas is never imported here; an object of its has brought
+it along. A missing value of an object, nullable, string or categorical dtype
+is NULL; NaN in a plain float array is a number for a float column and NULL for
+any other. A naive datetime array is refused for a timestamp column, because
+pandas, unlike NumPy, can say the zone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from crescando.client.columns import column_from_array, column_from_list
+from crescando.engine.statement import Column
+from crescando.errors import TypeMismatchError
+from crescando.schema import ColumnDef, DataType
+
+
+def column_from_series(series: Any, definition: ColumnDef, *, nan_is_null: bool = False) -> Column:
+    """Give a pandas Series, Index or array as a column.
+
+    Raises
+    ------
+    TypeMismatchError
+        Naming column, row and mend.
+    """
+    dtype = series.dtype
+    if isinstance(dtype, np.dtype):
+        return _from_plain(series, definition, nan_is_null)
+    name = type(dtype).__name__
+    if name == "CategoricalDtype":
+        return _from_plain_or_list(np.asarray(series.astype(object), object), series, definition)
+    if name == "DatetimeTZDtype":
+        # Stored in UTC whatever the zone; the plain array is these instants.
+        instants = np.asarray(series.to_numpy(dtype=f"datetime64[{dtype.unit}]"))
+        if definition.type is DataType.DATE:
+            raise _zoned_for_date(definition)
+        return column_from_array(instants, definition)
+    if name == "ArrowDtype":
+        from crescando.client.arrow import column_from_arrow
+
+        return column_from_arrow(series.array.__arrow_array__(), definition, nan_is_null=nan_is_null)
+    plain = getattr(dtype, "numpy_dtype", None)
+    if isinstance(plain, np.dtype) and plain.kind in "biuf":
+        valid = ~np.asarray(series.isna(), np.bool_)
+        values = series.to_numpy(dtype=plain, na_value=plain.type(0))
+        return column_from_array(values, definition, valid=valid, nan_is_null=nan_is_null)
+    return _from_plain_or_list(np.asarray(series.to_numpy(dtype=object), object), series, definition)
+
+
+def _from_plain(series: Any, definition: ColumnDef, nan_is_null: bool) -> Column:
+    values = series.to_numpy()
+    kind = values.dtype.kind
+    if kind == "O":
+        return _from_plain_or_list(values, series, definition)
+    if kind == "M" and definition.type is DataType.TIMESTAMP:
+        raise TypeMismatchError(
+            f"column {definition.name!r} is timestamp and the frame's {series.dtype} is naive; "
+            "give it a zone with .dt.tz_localize('UTC')"
+        )
+    return column_from_array(values, definition, nan_is_null=nan_is_null or not definition.type.is_float)
+
+
+def _from_plain_or_list(values: Any, series: Any, definition: ColumnDef) -> Column:
+    missing = np.asarray(series.isna(), np.bool_)
+    listed = values.tolist()
+    for row in np.flatnonzero(missing).tolist():
+        listed[row] = None
+    return column_from_list(listed, definition)
+
+
+def _zoned_for_date(definition: ColumnDef) -> TypeMismatchError:
+    return TypeMismatchError(
+        f"column {definition.name!r} is date and the frame holds instants; take the day with .dt.date"
+    )
