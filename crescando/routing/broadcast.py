@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import msgspec
 
@@ -66,10 +67,10 @@ class Broadcast:
         destinations = storages[:1] if message.kind is MessageKind.READ else storages
         return {process: (FULL_RING,) if process == storages[0] else () for process in destinations}
 
-    def apply(self, message: Message) -> Broadcast:
+    def apply(self, message: Message) -> Self:
         """Give the Config after a configuration message; `self` if nothing changes."""
         after = self._after(message)
-        return self if after == self.processes else Broadcast(after)
+        return self if after == self.processes else replace(self, processes=after)
 
     def suspects(self, message: Message) -> frozenset[ProcessId]:
         """Give whom this message makes fail: the leaver, or the accused."""
@@ -85,7 +86,7 @@ class Broadcast:
         return _ENCODER.encode(sorted(self.processes))
 
     @classmethod
-    def decode(cls, data: bytes) -> Broadcast:
+    def decode(cls, data: bytes) -> Self:
         """Give the Config that `encode` wrote."""
         return cls(frozenset(_DECODER.decode(data)))
 

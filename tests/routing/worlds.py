@@ -123,17 +123,14 @@ def random_config_message(rng: random.Random, config: Rubberband, number: int) -
             body = Trust(rng.choice(everyone))
             return config_message(rng.choice(supers), body, number)
         case 3:
-            body = rng.choice(
-                [
-                    CreateTable(schema(some_name)),
-                    DropTable("t2"),
-                    AddColumn(
-                        some_name, ColumnDef(f"x{rng.randrange(3)}", DataType.DATE, rng.random() < 0.8)
-                    ),
-                    DropColumn(some_name, rng.choice(["k", "v", "x0", "x1"])),
-                ]
+            added = ColumnDef(f"x{rng.randrange(3)}", DataType.DATE, rng.random() < 0.8)
+            changes: tuple[ConfigMessage, ...] = (
+                CreateTable(schema(some_name)),
+                DropTable("t2"),
+                AddColumn(some_name, added),
+                DropColumn(some_name, rng.choice(["k", "v", "x0", "x1"])),
             )
-            return config_message(rng.choice(everyone), body, number)
+            return config_message(rng.choice(everyone), changes[rng.randrange(4)], number)
         case 4:
             sender = rng.choice(everyone)
             return Message(sender, number, MessageKind.CONFIG, -1, (), 0, rng.randbytes(rng.randrange(9)))

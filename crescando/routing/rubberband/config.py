@@ -26,6 +26,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Self
 
 import msgspec
 import numpy as np
@@ -115,7 +116,7 @@ class Rubberband:
         supers: Iterable[ProcessId] = (),
         clients: Iterable[ProcessId] = (),
         ring_ids: Sequence[int] | None = None,
-    ) -> Rubberband:
+    ) -> Self:
         """Give the configuration a cluster begins with.
 
         Parameters
@@ -172,6 +173,11 @@ class Rubberband:
         """Ring members that a majority suspects and that are a last live replica; see `membership`."""
         return frozenset(self.membership.convicted())
 
+    @property
+    def tables(self) -> tuple[TableSchema, ...]:
+        """Every table, by ascending catalog id."""
+        return self.catalog.tables
+
     def table(self, name: str) -> TableSchema:
         """Give a table by name; raises `UnknownTableError`."""
         return self.catalog.table(name)
@@ -217,7 +223,7 @@ class Rubberband:
             destinations |= {body.process}
         return MappingProxyType(dict.fromkeys(sorted(destinations), ()))
 
-    def apply(self, message: Message) -> Rubberband:
+    def apply(self, message: Message) -> Self:
         """Give the configuration after a message; `self` if it changes nothing."""
         after, _ = self._transition(message)
         return after
@@ -264,7 +270,7 @@ class Rubberband:
         return self._memo.encoded
 
     @classmethod
-    def decode(cls, data: bytes) -> Rubberband:
+    def decode(cls, data: bytes) -> Self:
         """Give the configuration that `encode` wrote.
 
         Raises
@@ -369,7 +375,7 @@ class Rubberband:
         if not self.is_member(accused):
             raise Refusal(f"{accused} is no member")
 
-    def _transition(self, message: Message) -> tuple[Rubberband, frozenset[ProcessId]]:
+    def _transition(self, message: Message) -> tuple[Self, frozenset[ProcessId]]:
         """Give the next configuration and whom the message makes fail."""
         if message.kind is not MessageKind.CONFIG:
             return self, frozenset()
@@ -392,9 +398,7 @@ class Rubberband:
                 return self._sharing(replace(self, catalog=self.catalog.after(body))), frozenset()
         return self._with_membership(membership.settled(self.ring), message)
 
-    def _with_membership(
-        self, membership: Membership, message: Message
-    ) -> tuple[Rubberband, frozenset[ProcessId]]:
+    def _with_membership(self, membership: Membership, message: Message) -> tuple[Self, frozenset[ProcessId]]:
         if membership == self.membership:
             return self, frozenset()
         gone = frozenset(process for process in self.members() if process not in membership)
@@ -403,7 +407,7 @@ class Rubberband:
             layout = MessageId(message.sender, message.number)
         return self._sharing(replace(self, membership=membership, layout=layout)), gone
 
-    def _sharing(self, after: Rubberband) -> Rubberband:
+    def _sharing(self, after: Self) -> Self:
         """Let the next configuration keep this one's routing tables if the same hold for it."""
         if after.storages == self.storages and after.pending == self.pending:
             after._memo.cover = self._memo.cover

@@ -67,9 +67,9 @@ def test_truncated_and_random_payloads_raise_nothing_else() -> None:
     cut = [data[:at] for data in whole for at in range(len(data))]
     flipped = []
     for _ in range(2000):
-        data = bytearray(rng.choice(whole))
-        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-        flipped.append(bytes(data))
+        changed = bytearray(rng.choice(whole))
+        changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+        flipped.append(bytes(changed))
 
     for data in cut:
         with pytest.raises(RemoteProtocolError):
