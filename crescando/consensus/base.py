@@ -111,6 +111,10 @@ class AtomicBroadcast(Protocol[V]):
         """Send a member the snapshot that `snapshot_for` asked for."""
         ...
 
+    def on_start(self, now_s: float) -> None:
+        """Begin."""
+        ...
+
     def on_connected(self, peer: ProcessId, now_s: float) -> None:
         """Learn that a session with a member has begun."""
         ...

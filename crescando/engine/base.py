@@ -125,6 +125,10 @@ class Engine(Protocol):
         """Drop a table and free its rows."""
         ...
 
+    def alter_table(self, schema: TableSchema) -> None:
+        """Take a table's new schema: columns added (NULL in every row) or dropped."""
+        ...
+
     def execute(self, operations: Sequence[Operation]) -> list[Results]:
         """Execute operations, as if one at a time in ascending position.
 

@@ -1,4 +1,4 @@
-"""The contracts of the routing layer: `Config`, a plug-in's value, and `Routes`.
+"""The contracts of the routing layer: `Config`, a plug-in's value, `Routes`, and `Multicast`.
 
 A Config decides, as a pure function of itself and one message, where the
 message goes, what it changes and whom it declares failed (RB13 §6.3, Alg. 3).
@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from crescando.routing.batch import Message, Submission
+from crescando.process import Output
+from crescando.routing.batch import Delivery, Message, Submission
 from crescando.types import ProcessId, Scope
 
 
@@ -142,3 +144,95 @@ def destset(config: Config, message: Message) -> Route:
         return refusal
     except Exception as error:  # noqa: BLE001  # A plug-in may raise anything.
         return Refusal(f"routing plug-in {type(config).__qualname__} failed: {error!r}")
+
+
+class NotStable(msgspec.Struct, frozen=True, array_like=True):
+    """A message that did not simply become stable: its number, verdict and reason."""
+
+    number: int
+    verdict: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StableEvent:
+    """Every own number up to `upto` is decided upon, with these exceptions."""
+
+    upto: int
+    exceptions: tuple[NotStable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpelledEvent:
+    """This process is no member since `position`; own numbers above `learned` are void."""
+
+    position: int
+    learned: int
+
+
+MulticastEvent = Delivery | StableEvent | ExpelledEvent
+
+
+class Multicast(Protocol):
+    """An application process's end of a multicast: submit, deliver, stable (EC11 §3).
+
+    Guarantees: *Correct Routing* (RB13 App. 1): valid, minimal, complete,
+    gap-free, submit-ordered, delivery-ordered and terminated; and
+    *Quiescence* (EC11 §4.6).
+    """
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next message to be submitted, from 1."""
+        ...
+
+    @property
+    def acknowledged(self) -> int:
+        """The number up to which this process has been told what became of its messages."""
+        ...
+
+    @property
+    def n_unstable(self) -> int:
+        """How many submissions have not become stable."""
+        ...
+
+    @property
+    def lead(self) -> ProcessId | None:
+        """The router believed to lead, if there is one."""
+        ...
+
+    def submit(self, batch: Submission) -> None:
+        """Take consecutive messages, to be multicast in order; a number is never taken back."""
+        ...
+
+    def hold_confirms(self, hold: bool) -> None:
+        """Withhold confirmations while the application cannot take more."""
+        ...
+
+    def take_events(self) -> list[MulticastEvent]:
+        """Give what was delivered and decided since the last call, in order."""
+        ...
+
+    def on_start(self, now_s: float) -> None:
+        """Begin."""
+        ...
+
+    def on_connected(self, peer: ProcessId, now_s: float) -> None:
+        """Learn that a session has begun; of no interest unless with a router."""
+        ...
+
+    def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
+        """Learn that a session has ended."""
+        ...
+
+    def on_refused(self, peer: ProcessId, now_s: float) -> None:
+        """Learn that a session cannot be had now."""
+        ...
+
+    def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
+        """Take a message of a router; others are ignored."""
+        ...
+
+    def flush(self, now_s: float) -> Output:
+        """End the turn."""
+        ...

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
 from crescando.consensus.base import Ballot
 
 V = TypeVar("V")
+S = TypeVar("S")
 
 
 class Canvass(msgspec.Struct, frozen=True, array_like=True, tag="canvass"):
@@ -105,8 +106,8 @@ class Decided(msgspec.Struct, Generic[V], frozen=True, array_like=True, tag="dec
     learned: int
 
 
-class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):
+class Snapshot(msgspec.Struct, Generic[S], frozen=True, array_like=True, tag="snapshot"):
     """The state machine after `instance`, for a member that is too far behind."""
 
     instance: int
-    state: Any
+    state: S

@@ -460,7 +460,7 @@ class Replica(Generic[V]):
         if message.values and self.learned < message.learned:
             self._fetch(peer)
 
-    def _on_snapshot(self, message: Snapshot) -> None:
+    def _on_snapshot(self, message: Snapshot[Any]) -> None:
         self._fetching = None
         if message.instance <= self.learned:
             return

@@ -12,21 +12,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from crescando.consensus.base import NO_BALLOT, Ballot
 from crescando.process import Output
-from crescando.routing.batch import Delivery, Submission
+from crescando.routing.base import ExpelledEvent, MulticastEvent, StableEvent
+from crescando.routing.batch import Submission
 from crescando.routing.ecast.messages import (
     Confirm,
     Deliver,
     Expelled,
     Fenced,
     Hello,
-    NotStable,
     Pulse,
     Resume,
     Route,
@@ -39,27 +38,8 @@ RECONNECT_S = 0.05
 """Pause before a lost or refused session is asked for again."""
 
 
-@dataclass(frozen=True, slots=True)
-class StableEvent:
-    """Every own number up to `upto` is decided upon, with these exceptions."""
-
-    upto: int
-    exceptions: tuple[NotStable, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ExpelledEvent:
-    """This process is no member since `position`; own numbers above `learned` are void."""
-
-    position: int
-    learned: int
-
-
-Event = Delivery | StableEvent | ExpelledEvent
-
-
 class Application:
-    """The multicast end point of a client, storage or super process.
+    """The multicast end point of a client, storage or super process; a `Multicast`.
 
     Parameters
     ----------
@@ -76,14 +56,14 @@ class Application:
         self.delivered: int = NO_POSITION
         self.next_number = 1
         self.acknowledged = 0
-        self.hold_confirms = False
+        self._holds_confirms = False
         self.is_expelled = False
         self.fenced = 0
         self._window: deque[Submission] = deque()
         self._sent = 0
         self._reconnect: dict[ProcessId, float] = {}
         self._confirm_to: ProcessId | None = None
-        self._events: list[Event] = []
+        self._events: list[MulticastEvent] = []
         self._out = Output()
 
     # What the role asks.
@@ -106,7 +86,11 @@ class Application:
         self.next_number = submission.last + 1
         self._window.append(submission)
 
-    def take_events(self) -> list[Event]:
+    def hold_confirms(self, hold: bool) -> None:
+        """Withhold confirmations: the routers then send only what credit allows."""
+        self._holds_confirms = hold
+
+    def take_events(self) -> list[MulticastEvent]:
         """Give what happened since the last call, in order."""
         events, self._events = self._events, []
         return events
@@ -137,8 +121,10 @@ class Application:
         if peer in self.routers:
             self._reconnect[peer] = now_s + RECONNECT_S
 
-    def on_message(self, peer: ProcessId, message: Any, now_s: float) -> bool:
-        """Take a message of a router; False if it is none of E-Cast's."""
+    def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
+        """Take a message of a router; others are ignored."""
+        if peer not in self.routers:
+            return
         match message:
             case Deliver():
                 self._on_deliver(peer, message)
@@ -150,9 +136,6 @@ class Application:
                 self._on_welcome(peer, message)
             case Expelled():
                 self._on_expelled(message)
-            case _:
-                return False
-        return True
 
     def _on_welcome(self, peer: ProcessId, message: Welcome) -> None:
         if message.is_leader and message.ballot >= self.ballot:
@@ -214,7 +197,7 @@ class Application:
                 self._out.connect.append(peer)
         if self.lead is not None and not self.is_expelled:
             self._send_window(self.lead)
-        if self._confirm_to is not None and not self.hold_confirms:
+        if self._confirm_to is not None and not self._holds_confirms:
             self._out.send.append((self._confirm_to, Confirm(self.delivered)))
             self._confirm_to = None
         out, self._out = self._out, Output()

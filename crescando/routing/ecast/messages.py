@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from crescando.consensus.base import Ballot
+from crescando.routing.base import NotStable
 from crescando.routing.batch import Delivery, Submission
 from crescando.types import ProcessId
 
@@ -13,14 +14,6 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, tag="batch"):
     """The value of one instance: submissions in the order of their positions."""
 
     submissions: tuple[Submission, ...]
-
-
-class NotStable(msgspec.Struct, frozen=True, array_like=True):
-    """A message that did not simply become stable: its number, verdict and reason."""
-
-    number: int
-    verdict: str
-    reason: str
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from crescando.consensus.base import AtomicBroadcast, Ballot
 from crescando.process import Output, earliest
-from crescando.routing.base import Config
+from crescando.routing.base import Config, NotStable
 from crescando.routing.batch import Submission, fault_of
 from crescando.routing.ecast.messages import (
     Batch,
@@ -29,7 +29,6 @@ from crescando.routing.ecast.messages import (
     Expelled,
     Fenced,
     Hello,
-    NotStable,
     Pulse,
     Resume,
     Route,
@@ -126,6 +125,7 @@ class Router(Generic[C]):
     def on_start(self, now_s: float) -> None:
         """Ask for sessions with the other routers that come after us in their names."""
         self._out.connect.extend(sorted(router for router in self._routers if router > self.me))
+        self.broadcast.on_start(now_s)
 
     def on_connected(self, peer: ProcessId, now_s: float) -> None:
         """Begin a session; an application process speaks first."""

@@ -1,0 +1,119 @@
+"""The composition root's parts list: a spec becomes process cores, here and nowhere else.
+
+The embedded cluster, the simulator and, later, the launcher build their
+processes through this module, so that all of them run the same cores.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from crescando.consensus.base import AtomicBroadcast
+from crescando.consensus.multipaxos.replica import Replica
+from crescando.consensus.quorum import Membership
+from crescando.roles.client import Client
+from crescando.roles.storage import Storage
+from crescando.roles.super import Super
+from crescando.routing.base import Multicast
+from crescando.routing.ecast.application import Application
+from crescando.routing.ecast.messages import Batch
+from crescando.routing.ecast.router import Router
+from crescando.routing.rubberband.config import Rubberband
+from crescando.routing.rubberband.messages import Join, encode_message
+from crescando.spec import ClusterSpec
+from crescando.types import ProcessId
+
+MulticastFactory = Callable[[ProcessId, tuple[ProcessId, ...]], Multicast]
+BroadcastFactory = Callable[[ProcessId, Membership, random.Random], AtomicBroadcast[Batch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The processes a cluster begins with."""
+
+    routers: tuple[ProcessId, ...]
+    storages: tuple[ProcessId, ...]
+    supers: tuple[ProcessId, ...]
+
+    @classmethod
+    def of(cls, spec: ClusterSpec) -> Names:
+        """Name the processes of a spec: r1, s1, u1, …"""
+        return cls(
+            tuple(ProcessId("router", f"r{i}", 1) for i in range(1, spec.routers + 1)),
+            tuple(ProcessId("storage", f"s{i}", 1) for i in range(1, spec.storages + 1)),
+            tuple(ProcessId("super", f"u{i}", 1) for i in range(1, spec.supers + 1)),
+        )
+
+
+class Assembly:
+    """Builds the cores of one cluster.
+
+    Parameters
+    ----------
+    spec : ClusterSpec
+    config : Rubberband, optional
+        The configuration to begin with; evenly spread by default.
+    multicast, broadcast : callable, optional
+        Other implementations of the two layers (plug-ins, or the same ones
+        with a recorder around them).
+    """
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        *,
+        config: Rubberband | None = None,
+        multicast: MulticastFactory | None = None,
+        broadcast: BroadcastFactory | None = None,
+    ) -> None:
+        self.spec = spec
+        self.names = Names.of(spec)
+        self.config = config or Rubberband.genesis(
+            storages=self.names.storages, replication=spec.replication, supers=self.names.supers
+        )
+        self._multicast = multicast or Application
+        self._broadcast = broadcast or self._multipaxos
+
+    def router(self, me: ProcessId, rng: random.Random) -> Router[Rubberband]:
+        """Give a router process's core."""
+        membership = Membership(0, self.names.routers)
+        broadcast = self._broadcast(me, membership, rng)
+        return Router(
+            me,
+            routers=self.names.routers,
+            config=self.config,
+            broadcast=broadcast,
+            limits=self.spec.router,
+        )
+
+    def storage(self, me: ProcessId) -> Storage:
+        """Give a storage process's core."""
+        multicast = self._multicast(me, self.names.routers)
+        return Storage(me, multicast=multicast, config=self.config, limits=self.spec.storage)
+
+    def super_(self, me: ProcessId) -> Super:
+        """Give a super process's core."""
+        return Super(
+            me,
+            multicast=self._multicast(me, self.names.routers),
+            watched=self.names.storages,
+            config_type=Rubberband,
+            timing=self.spec.super_,
+        )
+
+    def client(self, me: ProcessId) -> Client:
+        """Give a client process's core, which joins by its first message."""
+        return Client(
+            me,
+            multicast=self._multicast(me, self.names.routers),
+            storages=self.names.storages,
+            join=encode_message(Join(me)),
+            limits=self.spec.client,
+        )
+
+    def _multipaxos(
+        self, me: ProcessId, membership: Membership, rng: random.Random
+    ) -> AtomicBroadcast[Batch]:
+        return Replica(me, membership, self.spec.paxos, rng)

@@ -1,0 +1,194 @@
+"""The pump: feeds a core and carries out its output, in the promised order.
+
+The one driver of every core. What differs between an embedded store, a network
+and the simulator is handed in: a transport, a clock, a way to call back later
+and a way to execute slow work.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from crescando.process import Output, ProcessCore
+from crescando.transport.base import Channel, Transport
+from crescando.types import ProcessId
+
+logger = logging.getLogger(__name__)
+
+
+class Handle(Protocol):
+    """Something scheduled that can be called off."""
+
+    def cancel(self) -> None:
+        """Call it off."""
+        ...
+
+
+class Scheduler(Protocol):
+    """A clock, and callbacks on it, all in one thread of control."""
+
+    def now_s(self) -> float:
+        """Give monotonic seconds."""
+        ...
+
+    def call_soon(self, callback: Callable[[], None]) -> Handle:
+        """Call back after what is due now."""
+        ...
+
+    def call_at(self, when_s: float, callback: Callable[[], None]) -> Handle:
+        """Call back at a time."""
+        ...
+
+
+class Pump:
+    """One running process: a core, its sessions and its turns.
+
+    Parameters
+    ----------
+    core : ProcessCore
+    transport : Transport
+    scheduler : Scheduler
+    execute : callable, optional
+        Called with `Output.execute`; calls `executed` when the work is done.
+    after_turn : callable, optional
+        Called with the core after each turn, to collect what users wait for.
+    stopped : callable, optional
+        Called once with the reason when the core stops itself or fails.
+    """
+
+    def __init__(
+        self,
+        core: ProcessCore,
+        transport: Transport,
+        scheduler: Scheduler,
+        *,
+        execute: Callable[[Any], None] | None = None,
+        after_turn: Callable[[], None] | None = None,
+        stopped: Callable[[str], None] | None = None,
+    ) -> None:
+        self.core = core
+        self.is_running = False
+        self._transport = transport
+        self._scheduler = scheduler
+        self._execute = execute
+        self._after_turn = after_turn
+        self._stopped = stopped
+        self._channels: dict[ProcessId, Channel] = {}
+        self._turn: Handle | None = None
+        self._wake: Handle | None = None
+        self._wake_at_s: float | None = None
+
+    def start(self) -> None:
+        """Attach to the transport and begin."""
+        self.is_running = True
+        self._transport.attach(self.core.me, self)
+        self.core.on_start(self._scheduler.now_s())
+        self.need_turn()
+
+    def stop(self) -> None:
+        """Detach; no input reaches the core any more."""
+        if not self.is_running:
+            return
+        self.is_running = False
+        self._transport.detach(self.core.me)
+        for handle in (self._turn, self._wake):
+            if handle is not None:
+                handle.cancel()
+        self._channels.clear()
+
+    def need_turn(self) -> None:
+        """See to it that a turn comes soon; many inputs share one."""
+        if self._turn is None and self.is_running:
+            self._turn = self._scheduler.call_soon(self._take_turn)
+
+    def executed(self, result: Any) -> None:
+        """Take the completion of slow work."""
+        if self.is_running:
+            self._guard(lambda now_s: self.core.on_executed(result, now_s))
+
+    # Endpoint of the transport.
+
+    def opened(self, channel: Channel) -> None:
+        self._channels[channel.peer] = channel
+        self._guard(lambda now_s: self.core.on_connected(channel.peer, now_s))
+
+    def received(self, channel: Channel, message: Any) -> None:
+        if self._channels.get(channel.peer) is channel:
+            self._guard(lambda now_s: self.core.on_message(channel.peer, message, now_s))
+
+    def closed(self, channel: Channel) -> None:
+        if self._channels.get(channel.peer) is channel:
+            del self._channels[channel.peer]
+            self._guard(lambda now_s: self.core.on_disconnected(channel.peer, now_s))
+
+    def refused(self, peer: ProcessId) -> None:
+        self._guard(lambda now_s: self.core.on_refused(peer, now_s))
+
+    # Turns.
+
+    def _guard(self, take: Callable[[float], object]) -> None:
+        """Give the core an input; one that it cannot bear stops this process and no other."""
+        if not self.is_running:
+            return
+        try:
+            take(self._scheduler.now_s())
+        except Exception as error:  # noqa: BLE001  # Whatever it is, this process stops.
+            self._fail(error)
+            return
+        self.need_turn()
+
+    def _take_turn(self) -> None:
+        self._turn = None
+        if not self.is_running:
+            return
+        try:
+            output = self.core.flush(self._scheduler.now_s())
+        except Exception as error:  # noqa: BLE001  # Whatever it is, this process stops.
+            self._fail(error)
+            return
+        self._carry_out(output)
+        if self._after_turn is not None:
+            self._after_turn()
+
+    def _fail(self, error: Exception) -> None:
+        logger.error("process %s stops: %r", self.core.me, error, exc_info=error)
+        self.stop()
+        if self._stopped is not None:
+            self._stopped(f"{type(error).__name__}: {error}")
+
+    def _carry_out(self, output: Output) -> None:
+        for peer in output.reset:
+            channel = self._channels.get(peer)
+            if channel is not None:
+                channel.close()
+        for peer in output.connect:
+            self._transport.connect(self.core.me, peer)
+        for peer, message in output.send:
+            channel = self._channels.get(peer)
+            if channel is not None:
+                channel.send(message)
+        if output.execute is not None and self._execute is not None:
+            self._execute(output.execute)
+        if output.stop:
+            logger.warning("process %s stops itself: %s", self.core.me, output.stop)
+            self.stop()
+            if self._stopped is not None:
+                self._stopped(output.stop)
+            return
+        self._set_wake(output.wake_at_s)
+
+    def _set_wake(self, wake_at_s: float | None) -> None:
+        if wake_at_s == self._wake_at_s and self._wake is not None:
+            return
+        if self._wake is not None:
+            self._wake.cancel()
+            self._wake = None
+        self._wake_at_s = wake_at_s
+        if wake_at_s is not None:
+            self._wake = self._scheduler.call_at(wake_at_s, self._woken)
+
+    def _woken(self) -> None:
+        self._wake = None
+        self.need_turn()

@@ -1,0 +1,563 @@
+"""The client role: an ordered stream of operations, and their outcomes.
+
+Rules of the file: an operation is done when every ring range it asked for is
+covered by exactly one answer; scopes prove it, no matching of duplicates is
+needed. Sequential reads and writes go through the order; results come back on
+direct channels. If an owner dies between the order and the answer, the other
+owners are asked: they tell what writes did, and reads that nobody holds any
+more are sent again, whole, at a new position, unless the session has written
+since (`ReadLostError`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from crescando.client.base import Piece, ReadOutcome, Request, SchemaChanged, WriteOutcome
+from crescando.engine.base import Count, Failed, Partials, Results, Rows, Written
+from crescando.engine.statement import Kind, encode_call, encode_parameters, encode_shapes
+from crescando.errors import (
+    ClosedError,
+    CrescandoError,
+    LostError,
+    ReadFailedError,
+    ReadLostError,
+    RefusedError,
+)
+from crescando.process import Output, earliest
+from crescando.roles.messages import Answered, Attach, Inquire, Inquired, ReadReplica
+from crescando.routing.base import ExpelledEvent, Multicast, StableEvent
+from crescando.routing.batch import Message, submission
+from crescando.routing.ecast.messages import ConfigRequest, ConfigState, Welcome
+from crescando.types import KeyRange, MessageKind, Position, ProcessId, Scope, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """Bounds of one client process.
+
+    Parameters
+    ----------
+    batch_operations, batch_bytes : int
+        What one submission holds at most.
+    open_submissions : int
+        Submissions that may be unstable at once; what is submitted meanwhile
+        waits and makes the next one larger.
+    inquire_s : float
+        Time after which an operation that is stable, or whose owner's session
+        ended, and that has no outcome makes the client ask the owners.
+    """
+
+    batch_operations: int = 1024
+    batch_bytes: int = 4 << 20
+    open_submissions: int = 4
+    inquire_s: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """Something a user waits for has happened.
+
+    Attributes
+    ----------
+    token : int
+        What the user called it.
+    is_stable : bool
+        True if this tells only that the operation is stable.
+    outcome : ReadOutcome, WriteOutcome, bytes or None
+        Of a data operation; of a configuration request, the encoded Config.
+    error : Exception or None
+    """
+
+    token: int
+    is_stable: bool = False
+    outcome: ReadOutcome | WriteOutcome | bytes | None = None
+    error: Exception | None = None
+
+
+@dataclass(slots=True)
+class _Operation:
+    """A submitted data operation, until it has its outcome."""
+
+    token: int
+    number: int
+    request: Request
+    missing: list[KeyRange]
+    position: int = -1
+    is_stable: bool = False
+    stable_s: float = 0.0
+    inquiry: int = 0
+    pieces: list[Piece] = field(default_factory=list)
+    partials: list[Partials] = field(default_factory=list)
+    counts: list[Count] = field(default_factory=list)
+    failures: list[Failed] = field(default_factory=list)
+
+    @property
+    def is_read(self) -> bool:
+        return self.request.shape.kind is Kind.READ
+
+
+@dataclass(slots=True)
+class _Inquiry:
+    """A question to every reachable owner, about operations that lack an outcome."""
+
+    numbers: frozenset[int]
+    unanswered: set[ProcessId]
+    promised: dict[int, list[KeyRange]] = field(default_factory=dict)
+
+
+class Client:
+    """One client process's core.
+
+    Parameters
+    ----------
+    me : ProcessId
+    multicast : Multicast
+    storages : sequence of ProcessId
+        Storage processes known at the start; the configuration tells of others.
+    join : bytes
+        Payload of the message with which this client joins, its number 1.
+    limits : ClientLimits
+    """
+
+    def __init__(
+        self,
+        me: ProcessId,
+        *,
+        multicast: Multicast,
+        storages: Sequence[ProcessId],
+        join: bytes,
+        limits: ClientLimits | None = None,
+    ) -> None:
+        self.me = me
+        self.limits = limits or ClientLimits()
+        self.multicast = multicast
+        self.resubmitted = 0
+        self._storages = dict.fromkeys(storages)
+        self._open: dict[ProcessId, None] = {}
+        self._reconnect: dict[ProcessId, float] = {}
+        self._waiting: deque[tuple[int, Request]] = deque()
+        self._operations: dict[int, _Operation] = {}
+        self._configurations: dict[int, int] = {}
+        self._config_tokens: list[int] = []
+        self._replica_tokens: dict[int, tuple[int, ProcessId]] = {}
+        self._completions: list[Completion] = []
+        self._inquiries: dict[int, _Inquiry] = {}
+        self._last_inquiry = 0
+        self._last_write = 0
+        self._suspicious = False
+        self._inquire_at_s: float | None = None
+        self._answered = 0
+        self._told_answered = 0
+        self._closed = ""
+        self._out = Output()
+        self._submit([Message(me, 1, MessageKind.CONFIG, -1, (), 0, join)], b"")
+        self._offset_state = (abs(me.incarnation) * 2654435761 + 12345) & 0xFFFFFFFF
+
+    # What users ask.
+
+    @property
+    def n_in_flight(self) -> int:
+        """How many data operations have no outcome yet."""
+        return len(self._waiting) + len(self._operations)
+
+    def request(self, token: int, request: Request) -> None:
+        """Take a data operation; it is submitted with the turn's others."""
+        if self._closed:
+            self._completions.append(Completion(token, error=ClosedError(self._closed)))
+            return
+        self._waiting.append((token, request))
+
+    def configure(self, token: int, payload: bytes) -> None:
+        """Submit a configuration message, behind everything requested before."""
+        if self._closed:
+            self._completions.append(Completion(token, error=ClosedError(self._closed)))
+            return
+        self._submit_waiting(everything=True)
+        number = self.multicast.next_number
+        self._configurations[number] = token
+        self._submit([Message(self.me, number, MessageKind.CONFIG, -1, (), 0, payload)], b"")
+
+    def ask_config(self, token: int) -> None:
+        """Ask the lead router for the present configuration."""
+        self._config_tokens.append(token)
+        self._ask_config()
+
+    def read_replica(
+        self, token: int, process: ProcessId, table: int, key_range: KeyRange, columns: tuple[int, ...]
+    ) -> None:
+        """Ask one replica for its rows of a range."""
+        if process not in self._open:
+            error = CrescandoError(f"no session with {process}; it may have failed")
+            self._completions.append(Completion(token, error=error))
+            return
+        request = len(self._replica_tokens) + 1
+        self._replica_tokens[request] = (token, process)
+        self._out.send.append((process, ReadReplica(request, table, key_range, columns)))
+
+    def take_completions(self) -> list[Completion]:
+        """Give what happened since the last call."""
+        completions, self._completions = self._completions, []
+        return completions
+
+    # Inputs.
+
+    def on_start(self, now_s: float) -> None:
+        self.multicast.on_start(now_s)
+        self._out.connect.extend(self._storages)
+
+    def on_connected(self, peer: ProcessId, now_s: float) -> None:
+        self._reconnect.pop(peer, None)
+        if peer in self._storages:
+            self._open[peer] = None
+            self._out.send.append((peer, Attach()))
+            # Results sent while there was no session are gone.
+            self._suspicious = True
+        else:
+            self.multicast.on_connected(peer, now_s)
+
+    def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
+        if peer not in self._storages:
+            self.multicast.on_disconnected(peer, now_s)
+            return
+        self._open.pop(peer, None)
+        self._suspicious = True
+        self._reconnect[peer] = now_s + self.limits.inquire_s
+        for inquiry in list(self._inquiries):
+            self._inquiries[inquiry].unanswered.discard(peer)
+        for request, (token, process) in list(self._replica_tokens.items()):
+            if process == peer:
+                del self._replica_tokens[request]
+                error = CrescandoError(f"{peer} went away before it answered")
+                self._completions.append(Completion(token, error=error))
+
+    def on_refused(self, peer: ProcessId, now_s: float) -> None:
+        if peer in self._storages:
+            self._reconnect[peer] = now_s + self.limits.inquire_s
+        else:
+            self.multicast.on_refused(peer, now_s)
+
+    def on_executed(self, result: Any, now_s: float) -> None:
+        """Clients execute nothing."""
+
+    def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
+        """Take a message of a router or a storage process."""
+        match message:
+            case Results():
+                self._on_results(message)
+            case Inquired():
+                self._on_inquired(peer, message)
+            case ConfigState():
+                for token in self._config_tokens:
+                    self._completions.append(Completion(token, outcome=message.config))
+                self._config_tokens.clear()
+            case _:
+                self.multicast.on_message(peer, message, now_s)
+                if isinstance(message, Welcome):
+                    self._ask_config()
+
+    def flush(self, now_s: float) -> Output:
+        """Submit what waits, look after what lacks an answer, and send."""
+        for event in self.multicast.take_events():
+            if isinstance(event, StableEvent):
+                self._on_stable(event, now_s)
+            elif isinstance(event, ExpelledEvent):
+                self._on_expelled(event)
+        self._submit_waiting(everything=False)
+        self._inquire(now_s)
+        self._conclude_inquiries()
+        self._tell_answered()
+        for peer, due_s in list(self._reconnect.items()):
+            if now_s >= due_s:
+                del self._reconnect[peer]
+                self._out.connect.append(peer)
+        protocol = self.multicast.flush(now_s)
+        out, self._out = self._out, Output()
+        out.reset += protocol.reset
+        out.connect += protocol.connect
+        out.send += protocol.send
+        out.wake_at_s = earliest(
+            protocol.wake_at_s, self._inquire_at_s, min(self._reconnect.values(), default=None)
+        )
+        return out
+
+    # Submitting.
+
+    def _submit(self, messages: list[Message], shared: bytes) -> None:
+        acknowledged = self.multicast.acknowledged
+        self.multicast.submit(submission(messages, shared=shared, acknowledged=acknowledged))
+
+    def _submit_waiting(self, *, everything: bool) -> None:
+        """Pack waiting operations; adaptive: nothing while enough is on its way."""
+        while self._waiting and (
+            everything or self.multicast.n_unstable < self.limits.open_submissions
+        ):
+            messages: list[Message] = []
+            shapes: dict[bytes, int] = {}
+            n_bytes = 0
+            while (
+                self._waiting
+                and len(messages) < self.limits.batch_operations
+                and n_bytes < self.limits.batch_bytes
+            ):
+                token, request = self._waiting.popleft()
+                number = self.multicast.next_number + len(messages)
+                body = request.shape.encode()
+                code = shapes.setdefault(body, len(shapes))
+                payload = encode_call(code, encode_parameters(request.shape, request.parameters))
+                is_read = request.shape.kind is Kind.READ
+                kind = MessageKind.READ if is_read else MessageKind.WRITE
+                if not is_read:
+                    self._last_write = number
+                messages.append(
+                    Message(
+                        self.me, number, kind, request.shape.table, request.ranges, self._offset(), payload
+                    )
+                )
+                self._operations[number] = _Operation(token, number, request, list(request.ranges))
+                n_bytes += len(payload)
+            self._submit(messages, encode_shapes(tuple(shapes)))
+
+    def _offset(self) -> int:
+        """Give the next replica offset: any spread will do, chance is not needed."""
+        self._offset_state = (self._offset_state * 1664525 + 1013904223) & 0xFFFFFFFF
+        return self._offset_state >> 8
+
+    # Outcomes.
+
+    def _on_results(self, results: Results) -> None:
+        for rows in results.rows:
+            self._on_rows(rows)
+        for partials in results.partials:
+            operation = self._operations.get(partials.number)
+            if operation is not None and self._cover(operation, partials.scope, partials.position):
+                operation.partials.append(partials)
+                self._finish_if_covered(operation)
+        for written in results.written:
+            self._on_written(written)
+        for failed in results.failed:
+            self._on_failed(failed)
+
+    def _on_rows(self, rows: Rows) -> None:
+        offsets = rows.offsets.tolist()
+        for index, number in enumerate(rows.number.tolist()):
+            scope = rows.scopes[int(rows.scope[index])]
+            columns = tuple(column.slice(offsets[index], offsets[index + 1]) for column in rows.columns)
+            piece = Piece(scope, rows.names, columns)
+            at = int(rows.position[index])
+            if number < 0:
+                token, _ = self._replica_tokens.pop(-number, (None, None))
+                if token is not None:
+                    outcome = ReadOutcome(Position(at), (piece,))
+                    self._completions.append(Completion(token, outcome=outcome))
+                continue
+            operation = self._operations.get(number)
+            if operation is not None and self._cover(operation, scope, at):
+                operation.pieces.append(piece)
+                self._finish_if_covered(operation)
+
+    def _on_written(self, written: Written) -> None:
+        operation = self._operations.get(written.number)
+        if operation is None:
+            return
+        for count in written.counts:
+            if self._cover(operation, (count.key_range,), written.position):
+                operation.counts.append(count)
+        self._finish_if_covered(operation)
+
+    def _on_failed(self, failed: Failed) -> None:
+        if failed.number < 0:
+            token, _ = self._replica_tokens.pop(-failed.number, (None, None))
+            if token is not None:
+                self._completions.append(Completion(token, error=CrescandoError(failed.text)))
+            return
+        operation = self._operations.get(failed.number)
+        if operation is None:
+            return
+        if failed.kind == "schema":
+            self._fail(operation, SchemaChanged(failed.text))
+        elif self._cover(operation, failed.scope, failed.position):
+            operation.failures.append(failed)
+            self._finish_if_covered(operation)
+
+    def _cover(self, operation: _Operation, scope: Scope, at: int) -> bool:
+        """Take an answer's scope off what is missing; False if nothing of it was."""
+        left = subtract(operation.missing, scope)
+        if left == operation.missing:
+            return False
+        operation.missing = left
+        operation.position = at
+        return True
+
+    def _finish_if_covered(self, operation: _Operation) -> None:
+        if operation.missing:
+            return
+        at = Position(operation.position)
+        if operation.failures:
+            first = min(operation.failures, key=lambda failed: (_key_order(failed.key), failed.text))
+            self._fail(operation, ReadFailedError(f"{first.text} (smallest key {first.key!r})"))
+        elif operation.is_read:
+            outcome = ReadOutcome(at, tuple(operation.pieces), tuple(operation.partials))
+            self._complete(operation, Completion(operation.token, outcome=outcome))
+        elif operation.is_stable:
+            # A write is told done only when it is also on every correct replica.
+            written = WriteOutcome(at, tuple(operation.counts))
+            self._complete(operation, Completion(operation.token, outcome=written))
+
+    def _complete(self, operation: _Operation, completion: Completion) -> None:
+        del self._operations[operation.number]
+        if not operation.is_stable and completion.error is None:
+            # A read's answer proves that its message is ordered on a majority.
+            self._completions.append(Completion(operation.token, is_stable=True))
+        self._completions.append(completion)
+
+    def _fail(self, operation: _Operation, error: Exception) -> None:
+        self._complete(operation, Completion(operation.token, error=error))
+
+    def _on_stable(self, event: StableEvent, now_s: float) -> None:
+        excepted = {exception.number: exception for exception in event.exceptions}
+        for number in [known for known in self._configurations if known <= event.upto]:
+            token = self._configurations.pop(number)
+            exception = excepted.get(number)
+            error = None if exception is None else RefusedError(exception.reason)
+            self._completions.append(Completion(token, is_stable=error is None, error=error))
+        for number in list(self._operations):
+            if number > event.upto:
+                break
+            operation = self._operations[number]
+            if operation.is_stable:
+                continue
+            exception = excepted.get(number)
+            if exception is not None and exception.verdict == Verdict.REFUSED.value:
+                self._fail(operation, RefusedError(exception.reason))
+            elif exception is not None and operation.is_read:
+                self._resubmit(operation)
+            elif exception is not None:
+                self._fail(operation, LostError(exception.reason))
+            else:
+                operation.is_stable = True
+                operation.stable_s = now_s
+                self._completions.append(Completion(operation.token, is_stable=True))
+                self._finish_if_covered(operation)
+
+    def _on_expelled(self, event: ExpelledEvent) -> None:
+        self._closed = f"this client was expelled from the cluster at position {event.position}"
+        for number in list(self._operations):
+            if number > event.learned:
+                self._fail(self._operations[number], RefusedError(f"void: {self._closed}"))
+        for number in [known for known in self._configurations if known > event.learned]:
+            token = self._configurations.pop(number)
+            self._completions.append(Completion(token, error=RefusedError(f"void: {self._closed}")))
+        while self._waiting:
+            token, _ = self._waiting.popleft()
+            self._completions.append(Completion(token, error=ClosedError(self._closed)))
+
+    def _resubmit(self, operation: _Operation) -> None:
+        """Send a read again, whole, at a new position; never across an own later write."""
+        if self._last_write > operation.number:
+            text = "the read's owner failed, and the session has written since; retry it"
+            self._fail(operation, ReadLostError(text))
+            return
+        del self._operations[operation.number]
+        self.resubmitted += 1
+        self._waiting.appendleft((operation.token, operation.request))
+
+    # Asking the owners.
+
+    def _inquire(self, now_s: float) -> None:
+        """Ask every reachable owner about stable operations that lack an outcome."""
+        patience_s = self.limits.inquire_s
+        due = [
+            operation
+            for operation in self._operations.values()
+            if operation.is_stable
+            and operation.missing
+            and operation.inquiry not in self._inquiries
+            and (self._suspicious or now_s >= operation.stable_s + patience_s)
+        ]
+        self._suspicious = self._suspicious and bool(self._operations) and not due
+        if due and self._open:
+            self._last_inquiry += 1
+            numbers = tuple(operation.number for operation in due)
+            inquiry = _Inquiry(frozenset(numbers), set(self._open))
+            self._inquiries[self._last_inquiry] = inquiry
+            for operation in due:
+                operation.inquiry = self._last_inquiry
+                operation.stable_s = now_s
+            for peer in self._open:
+                self._out.send.append((peer, Inquire(self._last_inquiry, numbers)))
+        waits = [o.stable_s + patience_s for o in self._operations.values() if o.is_stable]
+        self._inquire_at_s = min(waits, default=None)
+
+    def _on_inquired(self, peer: ProcessId, message: Inquired) -> None:
+        inquiry = self._inquiries.get(message.inquiry)
+        if inquiry is not None:
+            inquiry.unanswered.discard(peer)
+            for queued in message.queued:
+                ranges = inquiry.promised.setdefault(queued.number, [])
+                ranges.extend(queued.scope)
+        for written in message.written:
+            self._on_written(written)
+
+    def _conclude_inquiries(self) -> None:
+        """Resubmit the reads that no owner holds: their answer died with its server."""
+        for key in [k for k, inquiry in self._inquiries.items() if not inquiry.unanswered]:
+            inquiry = self._inquiries.pop(key)
+            for number in sorted(inquiry.numbers, reverse=True):
+                operation = self._operations.get(number)
+                if operation is None or not operation.is_read:
+                    continue
+                promised = tuple(sorted(inquiry.promised.get(number, ())))
+                if subtract(operation.missing, promised):
+                    self._resubmit(operation)
+
+    def _tell_answered(self) -> None:
+        """Let the owners forget outcomes that have arrived."""
+        lowest = next(iter(self._operations), self.multicast.next_number)
+        self._answered = lowest - 1
+        if self._answered >= self._told_answered + 256 or (
+            not self._operations and self._answered > self._told_answered
+        ):
+            self._told_answered = self._answered
+            for peer in self._open:
+                self._out.send.append((peer, Answered(self._answered)))
+
+    def _ask_config(self) -> None:
+        lead = self.multicast.lead
+        if self._config_tokens and lead is not None:
+            self._out.send.append((lead, ConfigRequest()))
+
+
+def subtract(ranges: list[KeyRange], scope: Scope) -> list[KeyRange]:
+    """Take a scope off some ranges.
+
+    Parameters
+    ----------
+    ranges : list of KeyRange
+        Disjoint and ascending.
+    scope : Scope
+        Disjoint and ascending.
+    """
+    left = ranges
+    for low, high in scope:
+        if not left:
+            break
+        cut: list[KeyRange] = []
+        for key_range in left:
+            if high < key_range.low or low > key_range.high:
+                cut.append(key_range)
+                continue
+            if key_range.low < low:
+                cut.append(KeyRange(key_range.low, low - 1))
+            if key_range.high > high:
+                cut.append(KeyRange(high + 1, key_range.high))
+        left = cut
+    return left
+
+
+def _key_order(key: tuple[Any, ...]) -> tuple[tuple[int, Any], ...]:
+    """Order keys whose parts may be missing."""
+    return tuple((0, 0) if part is None else (1, part) for part in key)

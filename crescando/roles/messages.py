@@ -1,0 +1,73 @@
+"""Messages of direct channels: results, inquiries, replica reads and signs of life.
+
+Everything that changes data or configuration goes through the order; these do
+not (RB13 §3.2: read results and data shuffling are the exceptions).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from crescando.engine.base import Written
+from crescando.types import KeyRange, Scope
+
+
+class Attach(msgspec.Struct, frozen=True, array_like=True, tag="attach"):
+    """A client begins a session with a storage process, to which results are sent."""
+
+
+class Answered(msgspec.Struct, frozen=True, array_like=True, tag="answered"):
+    """The client has every outcome up to a number; records of them may be forgotten."""
+
+    upto: int
+
+
+class Inquire(msgspec.Struct, frozen=True, array_like=True, tag="inquire"):
+    """The client lacks outcomes and asks an owner for what it knows of them."""
+
+    inquiry: int
+    numbers: tuple[int, ...]
+
+
+class Queued(msgspec.Struct, frozen=True, array_like=True):
+    """An operation that is delivered here and not executed yet."""
+
+    number: int
+    scope: Scope
+    is_write: bool
+
+
+class Inquired(msgspec.Struct, frozen=True, array_like=True, tag="inquired"):
+    """What an owner knows: the rest it has answered before, or never had.
+
+    `queued` writes will be reported for every owned range, whatever their
+    scope; `queued` reads will be answered for their scope.
+    """
+
+    inquiry: int
+    queued: tuple[Queued, ...]
+    written: tuple[Written, ...]
+
+
+class ReadReplica(msgspec.Struct, frozen=True, array_like=True, tag="read-replica"):
+    """Ask exactly this replica for its rows of a range, as executed so far.
+
+    Answered as `Results` in which the read's number is ``-request``.
+    """
+
+    request: int
+    table: int
+    key_range: KeyRange
+    columns: tuple[int, ...]
+
+
+class Ping(msgspec.Struct, frozen=True, array_like=True, tag="ping"):
+    """A super asks for a sign of life."""
+
+    sent_s: float
+
+
+class Pong(msgspec.Struct, frozen=True, array_like=True, tag="pong"):
+    """A sign of life; echoes the time of the ping."""
+
+    sent_s: float

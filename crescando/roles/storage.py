@@ -1,0 +1,392 @@
+"""The storage role: delivered operations into the engine, results out to clients.
+
+Rules of the file: operations are executed in delivery order, a cycle at a
+time; what arrives during a cycle rides on the next. The configuration is
+followed message by message, since it says which tables exist. Every outcome of
+a write is kept per operation and arc until its client has it, so that another
+owner can tell when the reporter dies (a retry returns the first execution's
+result). Confirmations are withheld while the queue is over its budget.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+
+from crescando.engine.base import Engine, Failed, Results, Written
+from crescando.engine.statement import (
+    ColumnRef,
+    Kind,
+    Operation,
+    Projection,
+    Shape,
+    decode_call,
+    decode_parameters,
+    decode_shapes,
+)
+from crescando.process import Output, earliest
+from crescando.roles.messages import (
+    Answered,
+    Attach,
+    Inquire,
+    Inquired,
+    Ping,
+    Pong,
+    Queued,
+    ReadReplica,
+)
+from crescando.routing.base import Config, ExpelledEvent, Multicast
+from crescando.routing.batch import Delivery, Message
+from crescando.schema import TableSchema
+from crescando.types import KeyRange, MessageKind, ProcessId, Scope
+
+
+class StorageConfig(Config, Protocol):
+    """What a storage process needs of a configuration beside its routing."""
+
+    @property
+    def tables(self) -> tuple[TableSchema, ...]:
+        """Every table, by ascending catalog id."""
+        ...
+
+    def owned_arcs(self, process: ProcessId) -> tuple[KeyRange, ...]:
+        """Give the ring ranges whose rows `process` holds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StorageLimits:
+    """Bounds of one storage process.
+
+    Parameters
+    ----------
+    cycle_operations : int
+        Operations that share one cycle at most; bounds every operation's latency.
+    queue_bytes : int
+        Queued payload above which confirmations are withheld.
+    shapes : int
+        Decoded statement shapes that are remembered.
+    """
+
+    cycle_operations: int = 16_384
+    queue_bytes: int = 64 << 20
+    shapes: int = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One cycle's work: runs of operations, and catalog changes between them."""
+
+    steps: tuple[tuple[Operation, ...] | TableChange, ...]
+    upto: int
+
+    def run(self, engine: Engine) -> Executed:
+        """Do the work; called by the driver, perhaps in a thread of its own."""
+        results: list[Results] = []
+        for step in self.steps:
+            if isinstance(step, TableChange):
+                step.carry_out(engine)
+            else:
+                results.extend(engine.execute(step))
+        return Executed(tuple(results), self.upto)
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """What a cycle gave, and the position up to which it executed."""
+
+    results: tuple[Results, ...]
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """A table before and after a configuration message; None where it does not exist."""
+
+    before: TableSchema | None
+    after: TableSchema | None
+
+    def carry_out(self, engine: Engine) -> None:
+        """Tell the engine."""
+        if self.before is None and self.after is not None:
+            engine.create_table(self.after)
+        elif self.after is None and self.before is not None:
+            engine.drop_table(self.before.id)
+        elif self.after is not None:
+            engine.alter_table(self.after)
+
+
+@dataclass(slots=True)
+class _Item:
+    """One queued entry of the order."""
+
+    work: Operation | TableChange
+    position: int
+    n_bytes: int
+
+
+@dataclass(slots=True)
+class _Ledger:
+    """What one client may still ask about."""
+
+    scopes: dict[int, tuple[Scope, bool]] = field(default_factory=dict)
+    """Queued numbers: scope, and whether it is a write."""
+    written: dict[int, Written] = field(default_factory=dict)
+    report_all: set[int] = field(default_factory=set)
+    answered: int = 0
+
+
+class Storage:
+    """One storage process's core.
+
+    Parameters
+    ----------
+    me : ProcessId
+    multicast : Multicast
+    config : StorageConfig
+        The configuration before the first message.
+    limits : StorageLimits
+    """
+
+    def __init__(
+        self,
+        me: ProcessId,
+        *,
+        multicast: Multicast,
+        config: StorageConfig,
+        limits: StorageLimits | None = None,
+    ) -> None:
+        self.me = me
+        self.config = config
+        self.limits = limits or StorageLimits()
+        self.multicast = multicast
+        self.executed = -1
+        self.stopped = ""
+        self._queue: deque[_Item] = deque()
+        self._queue_bytes = 0
+        self._is_busy = False
+        self._clients: dict[ProcessId, None] = {}
+        self._ledgers: dict[ProcessId, _Ledger] = {}
+        self._shapes: dict[bytes, Shape | None] = {}
+        self._replica_reads: list[tuple[ProcessId, ReadReplica]] = []
+        self._out = Output()
+
+    @property
+    def n_queued(self) -> int:
+        """How many entries wait for the next cycle."""
+        return len(self._queue)
+
+    # Inputs.
+
+    def on_start(self, now_s: float) -> None:
+        self.multicast.on_start(now_s)
+
+    def on_connected(self, peer: ProcessId, now_s: float) -> None:
+        self.multicast.on_connected(peer, now_s)
+
+    def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
+        self._clients.pop(peer, None)
+        self.multicast.on_disconnected(peer, now_s)
+
+    def on_refused(self, peer: ProcessId, now_s: float) -> None:
+        self.multicast.on_refused(peer, now_s)
+
+    def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
+        """Take a message of a router, a client or a super."""
+        match message:
+            case Attach():
+                self._clients[peer] = None
+            case Answered():
+                self._forget(peer, message.upto)
+            case Inquire():
+                self._on_inquire(peer, message)
+            case ReadReplica():
+                self._replica_reads.append((peer, message))
+            case Ping():
+                self._out.send.append((peer, Pong(message.sent_s)))
+            case _:
+                self.multicast.on_message(peer, message, now_s)
+
+    def on_executed(self, result: Executed, now_s: float) -> None:
+        """Take a cycle's end: keep what writes did, send each client its results."""
+        self._is_busy = False
+        self.executed = max(self.executed, result.upto)
+        for results in result.results:
+            self._report(results)
+
+    def flush(self, now_s: float) -> Output:
+        """Queue what was delivered, start a cycle if none runs, and send."""
+        for event in self.multicast.take_events():
+            if isinstance(event, Delivery):
+                self._enqueue(event)
+            elif isinstance(event, ExpelledEvent):
+                # State that the others no longer wait for must not be served.
+                self._out.stop = f"expelled at position {event.position}"
+        if not self._is_busy and (self._queue or self._replica_reads):
+            self._out.execute = self._next_cycle()
+            self._is_busy = True
+        self.multicast.hold_confirms(self._queue_bytes > self.limits.queue_bytes)
+        protocol = self.multicast.flush(now_s)
+        out, self._out = self._out, Output()
+        out.reset += protocol.reset
+        out.connect += protocol.connect
+        out.send += protocol.send
+        out.wake_at_s = earliest(protocol.wake_at_s)
+        return out
+
+    # Into the engine.
+
+    def _enqueue(self, part: Delivery) -> None:
+        shapes = decode_shapes(part.shared) if part.shared else ()
+        for index in range(len(part)):
+            at, number = int(part.position[index]), int(part.number[index])
+            payload = part.payload_of(index)
+            if part.kind[index] == MessageKind.CONFIG:
+                self._apply(Message(part.sender, number, MessageKind.CONFIG, -1, (), 0, payload), at)
+                continue
+            scope = part.scope_of(index)
+            operation = self._decode(part.sender, number, at, scope, payload, shapes)
+            if operation is None:
+                text = "the operation's payload is malformed"
+                failed = Failed(number, at, scope, "schema", (), text)
+                self._send_results(Results(self.me, part.sender, self.executed, failed=(failed,)))
+                continue
+            is_write = operation.shape.kind is not Kind.READ
+            ledger = self._ledgers.setdefault(part.sender, _Ledger())
+            ledger.scopes[number] = (scope, is_write)
+            self._queue.append(_Item(operation, at, len(payload)))
+            self._queue_bytes += len(payload)
+
+    def _decode(
+        self,
+        sender: ProcessId,
+        number: int,
+        at: int,
+        scope: Scope,
+        payload: bytes,
+        shapes: tuple[bytes, ...],
+    ) -> Operation | None:
+        """Give the operation, or None if no honest client could have sent it."""
+        try:
+            call = decode_call(payload)
+            shape = self._shape(shapes[call.shape])
+            if shape is None:
+                return None
+            return Operation(at, sender, number, shape, decode_parameters(shape, call.parameters), scope)
+        except (msgspec.MsgspecError, ValueError, IndexError, TypeError):
+            return None
+
+    def _shape(self, body: bytes) -> Shape | None:
+        if body not in self._shapes:
+            while len(self._shapes) >= self.limits.shapes:
+                del self._shapes[next(iter(self._shapes))]
+            try:
+                self._shapes[body] = Shape.decode(body)
+            except (msgspec.MsgspecError, ValueError, RecursionError):
+                self._shapes[body] = None
+        return self._shapes[body]
+
+    def _apply(self, message: Message, at: int) -> None:
+        before = {table.id: table for table in self.config.tables}
+        self.config = self.config.apply(message)
+        after = {table.id: table for table in self.config.tables}
+        for table in sorted(before.keys() | after.keys()):
+            if before.get(table) != after.get(table):
+                self._queue.append(_Item(TableChange(before.get(table), after.get(table)), at, 0))
+
+    def _next_cycle(self) -> Execution:
+        steps: list[tuple[Operation, ...] | TableChange] = []
+        run: list[Operation] = []
+        upto = self.executed
+        for _ in range(min(len(self._queue), self.limits.cycle_operations)):
+            item = self._queue.popleft()
+            self._queue_bytes -= item.n_bytes
+            upto = item.position
+            if isinstance(item.work, Operation):
+                run.append(item.work)
+                continue
+            if run:
+                steps.append(tuple(run))
+                run = []
+            steps.append(item.work)
+        reads, self._replica_reads = self._replica_reads, []
+        run.extend(self._replica_operation(peer, read, upto) for peer, read in reads)
+        if run:
+            steps.append(tuple(run))
+        return Execution(tuple(steps), upto)
+
+    def _replica_operation(self, peer: ProcessId, read: ReadReplica, at: int) -> Operation:
+        """Give the plain read that shows what this replica holds, behind all it executes now."""
+        schemas = {table.id: table for table in self.config.tables}
+        schema = schemas.get(read.table)
+        columns = [] if schema is None else [schema.column_by_id(column) for column in read.columns]
+        projections = tuple(
+            Projection(column.name, ColumnRef(column.id, column.type))
+            for column in columns
+            if column is not None
+        )
+        version = 0 if schema is None else schema.version
+        shape = Shape(Kind.READ, read.table, version, projections=projections)
+        return Operation(at, peer, -read.request, shape, (), (read.key_range,))
+
+    # Out to clients.
+
+    def _report(self, results: Results) -> None:
+        ledger = self._ledgers.setdefault(results.to, _Ledger())
+        reported = []
+        for written in results.written:
+            scope, _ = ledger.scopes.pop(written.number, ((), True))
+            if written.number > ledger.answered:
+                ledger.written[written.number] = written
+            if written.number in ledger.report_all:
+                ledger.report_all.discard(written.number)
+                reported.append(written)
+            elif scope:
+                counts = tuple(count for count in written.counts if _within(count.key_range, scope))
+                reported.append(msgspec.structs.replace(written, counts=counts))
+        for rows in results.rows:
+            for number in rows.number.tolist():
+                ledger.scopes.pop(number, None)
+        for partials in results.partials:
+            ledger.scopes.pop(partials.number, None)
+        for failed in results.failed:
+            ledger.scopes.pop(failed.number, None)
+        self._send_results(
+            msgspec.structs.replace(
+                results, process=self.me, executed=self.executed, written=tuple(reported)
+            )
+        )
+
+    def _send_results(self, results: Results) -> None:
+        is_empty = not (results.rows or results.partials or results.written or results.failed)
+        if results.to in self._clients and not is_empty:
+            self._out.send.append((results.to, results))
+
+    def _on_inquire(self, peer: ProcessId, message: Inquire) -> None:
+        ledger = self._ledgers.get(peer, _Ledger())
+        queued, written = [], []
+        for number in message.numbers:
+            if number in ledger.scopes:
+                scope, is_write = ledger.scopes[number]
+                if is_write:
+                    ledger.report_all.add(number)
+                queued.append(Queued(number, scope, is_write))
+            elif number in ledger.written:
+                written.append(ledger.written[number])
+        answer = Inquired(message.inquiry, tuple(queued), tuple(written))
+        self._out.send.append((peer, answer))
+
+    def _forget(self, client: ProcessId, upto: int) -> None:
+        ledger = self._ledgers.get(client)
+        if ledger is None or upto <= ledger.answered:
+            return
+        ledger.answered = upto
+        for number in [known for known in ledger.written if known <= upto]:
+            del ledger.written[number]
+
+
+def _within(key_range: KeyRange, scope: Scope) -> bool:
+    return any(low <= key_range.low and key_range.high <= high for low, high in scope)

@@ -1,0 +1,184 @@
+"""The super role: looks after storage processes and votes on their failure.
+
+Rules of the file: a super never acts alone; it casts a vote, which takes
+effect at the position where a majority of the supers has voted (the routing
+configuration counts). Silence is measured from the last sign of life on the
+monotonic clock. A lost session alone starts a probe; a refused one means that
+nobody is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from crescando.process import Output, earliest
+from crescando.roles.messages import Ping, Pong
+from crescando.routing.base import Config, ExpelledEvent, Multicast
+from crescando.routing.batch import Message, submission
+from crescando.routing.ecast.messages import ConfigRequest, ConfigState
+from crescando.routing.rubberband.messages import ConfigMessage, Suspect, Trust, encode_message
+from crescando.types import MessageKind, ProcessId
+
+
+@dataclass(frozen=True, slots=True)
+class SuperTiming:
+    """Times of one super.
+
+    Parameters
+    ----------
+    suspicion_s : float
+        Silence after which a process is suspected.
+    ping_s : float
+        Spacing of pings.
+    refusals : int
+        Refused sessions in a row that count as silence.
+    """
+
+    suspicion_s: float = 3.0
+    ping_s: float = 0.5
+    refusals: int = 3
+
+
+@dataclass(slots=True)
+class _Watched:
+    """What is known of one process."""
+
+    heard_s: float
+    refusals: int = 0
+    is_connected: bool = False
+    is_accused: bool = False
+
+
+class Super:
+    """One super process's core.
+
+    Parameters
+    ----------
+    me : ProcessId
+    multicast : Multicast
+    watched : sequence of ProcessId
+        Storage processes to look after, from the first configuration.
+    config_type : type
+        Of the routing configuration, to follow which processes are members.
+    timing : SuperTiming
+    """
+
+    def __init__(
+        self,
+        me: ProcessId,
+        *,
+        multicast: Multicast,
+        watched: Sequence[ProcessId],
+        config_type: type[Config],
+        timing: SuperTiming | None = None,
+    ) -> None:
+        self.me = me
+        self.timing = timing or SuperTiming()
+        self.multicast = multicast
+        self.suspicions = 0
+        self._config_type = config_type
+        self._watched: dict[ProcessId, _Watched] = {}
+        self._initially = tuple(watched)
+        self._ping_at_s = 0.0
+        self._out = Output()
+
+    # Inputs.
+
+    def on_start(self, now_s: float) -> None:
+        self.multicast.on_start(now_s)
+        self._watch(self._initially, now_s)
+
+    def on_connected(self, peer: ProcessId, now_s: float) -> None:
+        if peer in self._watched:
+            watched = self._watched[peer]
+            watched.is_connected, watched.refusals = True, 0
+            # A probe, not a sign of life: only an answer is one.
+            self._out.send.append((peer, Ping(now_s)))
+        else:
+            self.multicast.on_connected(peer, now_s)
+
+    def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
+        if peer in self._watched:
+            self._watched[peer].is_connected = False
+            self._out.connect.append(peer)
+        else:
+            self.multicast.on_disconnected(peer, now_s)
+
+    def on_refused(self, peer: ProcessId, now_s: float) -> None:
+        if peer in self._watched:
+            self._watched[peer].refusals += 1
+        else:
+            self.multicast.on_refused(peer, now_s)
+
+    def on_executed(self, result: Any, now_s: float) -> None:
+        """Supers execute nothing."""
+
+    def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
+        """Take a message of a router or a watched process."""
+        match message:
+            case Pong():
+                if peer in self._watched:
+                    self._hear(peer, now_s)
+            case ConfigState():
+                self._follow(self._config_type.decode(message.config), now_s)
+            case _:
+                self.multicast.on_message(peer, message, now_s)
+
+    def flush(self, now_s: float) -> Output:
+        """Ping, judge silence, and send."""
+        for event in self.multicast.take_events():
+            if isinstance(event, ExpelledEvent):
+                self._out.stop = f"expelled at position {event.position}"
+        if now_s >= self._ping_at_s:
+            self._look_after(now_s)
+            self._ping_at_s = now_s + self.timing.ping_s
+        protocol = self.multicast.flush(now_s)
+        out, self._out = self._out, Output()
+        out.reset += protocol.reset
+        out.connect += protocol.connect
+        out.send += protocol.send
+        out.wake_at_s = earliest(protocol.wake_at_s, self._ping_at_s)
+        return out
+
+    # Looking after processes.
+
+    def _watch(self, processes: Sequence[ProcessId], now_s: float) -> None:
+        for process in processes:
+            if process not in self._watched:
+                self._watched[process] = _Watched(now_s)
+                self._out.connect.append(process)
+
+    def _follow(self, config: Config, now_s: float) -> None:
+        members = config.members()
+        for process in [known for known in self._watched if known not in members]:
+            del self._watched[process]
+        self._watch(sorted(p for p in members if p.role == "storage"), now_s)
+
+    def _hear(self, peer: ProcessId, now_s: float) -> None:
+        watched = self._watched[peer]
+        watched.heard_s, watched.refusals = now_s, 0
+        if watched.is_accused:
+            watched.is_accused = False
+            self._vote(Trust(peer))
+
+    def _look_after(self, now_s: float) -> None:
+        if self.multicast.lead is not None:
+            self._out.send.append((self.multicast.lead, ConfigRequest()))
+        for process, watched in self._watched.items():
+            if watched.is_connected:
+                self._out.send.append((process, Ping(now_s)))
+            else:
+                self._out.connect.append(process)
+            is_silent = now_s - watched.heard_s > self.timing.suspicion_s
+            if (is_silent or watched.refusals >= self.timing.refusals) and not watched.is_accused:
+                watched.is_accused = True
+                self.suspicions += 1
+                self._vote(Suspect(process))
+
+    def _vote(self, vote: ConfigMessage) -> None:
+        number = self.multicast.next_number
+        payload = encode_message(vote)
+        message = Message(self.me, number, MessageKind.CONFIG, -1, (), 0, payload)
+        self.multicast.submit(submission([message], acknowledged=self.multicast.acknowledged))

@@ -1,0 +1,60 @@
+"""What a user asks for at start-up: frozen, validated once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from crescando.consensus.multipaxos.replica import PaxosTiming
+from crescando.errors import SpecError
+from crescando.roles.client import ClientLimits
+from crescando.roles.storage import StorageLimits
+from crescando.roles.super import SuperTiming
+from crescando.routing.ecast.router import RouterLimits
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """How many processes of each role, and their times and limits.
+
+    Parameters
+    ----------
+    routers : int
+        Members of the ordering group; a majority must live. An even number
+        tolerates no more failures than one less.
+    storages : int
+        Storage processes on the ring.
+    supers : int
+        Processes that look after storage processes.
+    replication : int
+        Copies of each row, on successive storage processes.
+    paxos, router, storage, super_, client
+        Times and limits of each part.
+
+    Raises
+    ------
+    SpecError
+        If it cannot be: the text names the setting and the mend.
+    """
+
+    routers: int = 1
+    storages: int = 1
+    supers: int = 1
+    replication: int = 1
+    paxos: PaxosTiming = field(default_factory=PaxosTiming)
+    router: RouterLimits = field(default_factory=RouterLimits)
+    storage: StorageLimits = field(default_factory=StorageLimits)
+    super_: SuperTiming = field(default_factory=SuperTiming)
+    client: ClientLimits = field(default_factory=ClientLimits)
+
+    def __post_init__(self) -> None:
+        for name in ("routers", "storages", "supers", "replication"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise SpecError(f"{name} must be a whole number of at least 1, not {value!r}")
+        if self.replication > self.storages:
+            raise SpecError(
+                f"replication {self.replication} needs as many storage processes, "
+                f"but storages is {self.storages}; raise storages or lower replication"
+            )
+        if self.paxos.election_s < 3 * self.paxos.heartbeat_s:
+            raise SpecError("paxos.election_s must be at least three heartbeats, or leaders flap")

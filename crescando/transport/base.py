@@ -1,0 +1,77 @@
+"""The contract of a transport: quasi-reliable FIFO channels between named processes.
+
+If neither end fails, what is sent on a channel arrives, once and in order (RB13
+§5.2). One channel's life is one *session*: when it ends, each end is told
+exactly once, and whatever was on its way may be lost. Nothing is carried over
+to the next session; the cores state their watermarks anew.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Protocol
+
+from crescando.types import ProcessId
+
+
+class Channel(ABC):
+    """One end of a session with `peer`, whose identity is known for certain."""
+
+    peer: ProcessId
+
+    @abstractmethod
+    def send(self, message: Any) -> None:
+        """Send an immutable message; on a closed channel it is dropped.
+
+        A channel holds a bounded amount. A receiver that does not keep up has
+        its session closed rather than filling the sender's memory.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the session; both ends are told."""
+
+
+class Endpoint(Protocol):
+    """What a process tells its transport to call."""
+
+    def opened(self, channel: Channel) -> None:
+        """Take a new session, whichever side asked for it."""
+        ...
+
+    def received(self, channel: Channel, message: Any) -> None:
+        """Take a message."""
+        ...
+
+    def closed(self, channel: Channel) -> None:
+        """Learn that a session has ended; told once."""
+        ...
+
+    def refused(self, peer: ProcessId) -> None:
+        """Learn that a session asked for cannot be had now."""
+        ...
+
+
+class Transport(ABC):
+    """Carries the sessions of the processes attached to it."""
+
+    @abstractmethod
+    def attach(self, process: ProcessId, endpoint: Endpoint) -> None:
+        """Make a process reachable.
+
+        Raises
+        ------
+        ValueError
+            If this very process is attached already.
+        """
+
+    @abstractmethod
+    def detach(self, process: ProcessId) -> None:
+        """Make a process unreachable: its sessions end without a word to itself."""
+
+    @abstractmethod
+    def connect(self, process: ProcessId, peer: ProcessId) -> None:
+        """Ask for a session; the answer is `opened` or `refused`.
+
+        Harmless if there is one already.
+        """

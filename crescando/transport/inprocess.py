@@ -1,0 +1,116 @@
+"""Sessions between processes of one event loop: messages are handed over, not copied.
+
+Messages are immutable values, so handing over the very object is safe; the
+simulator sends the same messages through the wire codec to keep it so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from crescando.pump import Scheduler
+from crescando.transport.base import Channel, Endpoint, Transport
+from crescando.types import ProcessId
+
+QUEUE_MAX = 65_536
+"""Messages on their way in one direction; far above what credits let a core send."""
+
+
+class InProcessChannel(Channel):
+    """One end of an in-process session."""
+
+    def __init__(self, hub: InProcessHub, owner: ProcessId, peer: ProcessId) -> None:
+        self.peer = peer
+        self._hub = hub
+        self._owner = owner
+        self._other: InProcessChannel | None = None
+        self._arriving: deque[Callable[[Endpoint], None]] = deque()
+        self._is_open = True
+        self._is_scheduled = False
+
+    def send(self, message: Any) -> None:
+        other = self._other
+        if not self._is_open or other is None:
+            return
+        if len(other._arriving) >= QUEUE_MAX:
+            self.close()
+            return
+        other._arrive(lambda endpoint: endpoint.received(other, message))
+
+    def close(self) -> None:
+        other = self._other
+        self._end()
+        if other is not None:
+            other._end()
+
+    def _arrive(self, event: Callable[[Endpoint], None]) -> None:
+        self._arriving.append(event)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._hub.scheduler.call_soon(self._deliver)
+
+    def _deliver(self) -> None:
+        self._is_scheduled = False
+        while self._arriving:
+            event = self._arriving.popleft()
+            endpoint = self._hub.endpoint(self._owner)
+            if endpoint is not None:
+                event(endpoint)
+
+    def _end(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._hub.forget(self._owner, self)
+            # What has arrived before the end is still received.
+            self._arrive(lambda endpoint: endpoint.closed(self))
+
+
+class InProcessHub(Transport):
+    """Connects the processes of one store; two stores never share one."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self._endpoints: dict[ProcessId, Endpoint] = {}
+        self._channels: dict[ProcessId, dict[ProcessId, InProcessChannel]] = {}
+
+    def attach(self, process: ProcessId, endpoint: Endpoint) -> None:
+        if process in self._endpoints:
+            raise ValueError(f"{process} is attached already")
+        self._endpoints[process] = endpoint
+        self._channels[process] = {}
+
+    def detach(self, process: ProcessId) -> None:
+        self._endpoints.pop(process, None)
+        for channel in list(self._channels.pop(process, {}).values()):
+            channel.close()
+
+    def connect(self, process: ProcessId, peer: ProcessId) -> None:
+        channels = self._channels.get(process)
+        if channels is None or peer in channels:
+            return
+        if peer not in self._endpoints:
+            self.scheduler.call_soon(lambda: self._refuse(process, peer))
+            return
+        near, far = InProcessChannel(self, process, peer), InProcessChannel(self, peer, process)
+        near._other, far._other = far, near
+        channels[peer] = near
+        self._channels[peer][process] = far
+        near._arrive(lambda endpoint: endpoint.opened(near))
+        far._arrive(lambda endpoint: endpoint.opened(far))
+
+    def endpoint(self, process: ProcessId) -> Endpoint | None:
+        """Give the endpoint of an attached process."""
+        return self._endpoints.get(process)
+
+    def forget(self, process: ProcessId, channel: InProcessChannel) -> None:
+        """Take an ended session off the list."""
+        channels = self._channels.get(process)
+        if channels is not None and channels.get(channel.peer) is channel:
+            del channels[channel.peer]
+
+    def _refuse(self, process: ProcessId, peer: ProcessId) -> None:
+        endpoint = self._endpoints.get(process)
+        if endpoint is not None:
+            endpoint.refused(peer)

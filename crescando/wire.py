@@ -1,0 +1,138 @@
+"""The codec of every message that travels between processes.
+
+One closed union of typed structs: what is not in it cannot be sent, and what
+is malformed is refused as a whole. Arrays travel as an extension with their
+dtype; nothing that could carry code does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from crescando.consensus.multipaxos.messages import (
+    Accept,
+    Accepted,
+    Canvass,
+    CanvassReply,
+    Decided,
+    Fetch,
+    Heartbeat,
+    HeartbeatReply,
+    Nack,
+    Prepare,
+    Promise,
+    Snapshot,
+)
+from crescando.engine.base import Results
+from crescando.errors import RemoteProtocolError
+from crescando.roles.messages import (
+    Answered,
+    Attach,
+    Inquire,
+    Inquired,
+    Ping,
+    Pong,
+    ReadReplica,
+)
+from crescando.routing.ecast.messages import (
+    Batch,
+    ConfigRequest,
+    ConfigState,
+    Confirm,
+    Deliver,
+    Expelled,
+    Fenced,
+    Hello,
+    Pulse,
+    Resume,
+    Route,
+    Stable,
+    StableUpTo,
+    Welcome,
+)
+from crescando.routing.ecast.snapshot import RouterSnapshot
+
+WireMessage = (
+    Accept[Batch]
+    | Accepted
+    | Canvass
+    | CanvassReply
+    | Decided[Batch]
+    | Fetch
+    | Heartbeat
+    | HeartbeatReply
+    | Nack
+    | Prepare
+    | Promise[Batch]
+    | Snapshot[RouterSnapshot]
+    | ConfigRequest
+    | ConfigState
+    | Confirm
+    | Deliver
+    | Expelled
+    | Fenced
+    | Hello
+    | Pulse
+    | Resume
+    | Route
+    | Stable
+    | StableUpTo
+    | Welcome
+    | Results
+    | Answered
+    | Attach
+    | Inquire
+    | Inquired
+    | Ping
+    | Pong
+    | ReadReplica
+)
+
+_ARRAY = 1
+_DTYPES = {dtype.encode(): np.dtype(dtype) for dtype in ("|b1", "|i1", "|u1", "<i2", "<i4", "<i8")}
+_DTYPES |= {dtype.encode(): np.dtype(dtype) for dtype in ("<u2", "<u4", "<u8", "<f4", "<f8")}
+
+
+def _encode_array(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype.str.encode() in _DTYPES:
+        return msgspec.msgpack.Ext(_ARRAY, value.dtype.str.encode() + np.ascontiguousarray(value).tobytes())
+    raise TypeError(f"a {type(value).__qualname__} does not travel")
+
+
+def _decode_array(code: int, data: memoryview) -> Any:
+    dtype = _DTYPES.get(bytes(data[:3])) if code == _ARRAY else None
+    if dtype is None or (len(data) - 3) % dtype.itemsize:
+        raise ValueError("malformed array")
+    return np.frombuffer(bytes(data[3:]), dtype)
+
+
+def _accept_array(expected: Any, value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value
+    raise TypeError(f"expected {expected}, not a {type(value).__qualname__}")
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_encode_array)
+_DECODER = msgspec.msgpack.Decoder(WireMessage, ext_hook=_decode_array, dec_hook=_accept_array)
+
+
+def encode(message: Any) -> bytes:
+    """Give a message's bytes."""
+    return _ENCODER.encode(message)
+
+
+def decode(data: bytes) -> Any:
+    """Give the message that `encode` wrote.
+
+    Raises
+    ------
+    RemoteProtocolError
+        If the bytes are no message.
+    """
+    try:
+        return _DECODER.decode(data)
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        raise RemoteProtocolError(f"malformed message: {error}") from error
