@@ -84,11 +84,20 @@ PLANTED = [
         None,
     ),
     (
-        "roles import cores",
+        "roles choose",
         "crescando/roles/storage.py",
         "from crescando.engine.scan import ScanEngine",
-        None,
+        "direction",
     ),
+    ("roles use contracts", "crescando/roles/storage.py", "from crescando.engine.base import Engine", None),
+    ("the root chooses", "crescando/assembly.py", "from crescando.engine.scan import ScanEngine", None),
+    (
+        "a transport's contract drives",
+        "crescando/transport/base.py",
+        "from crescando.pump import Pump",
+        "direction",
+    ),
+    ("a transport drives", "crescando/transport/inprocess.py", "from crescando.pump import Scheduler", None),
     (
         "roles import the root",
         "crescando/roles/storage.py",
