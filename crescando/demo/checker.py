@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crescando.demo.flights import Row
+from crescando.demo.operations import Key, is_read
 from crescando.demo.record import Answered, Record, Unanswered, Written
 from crescando.demo.replay import Counts, Replay, Rows
-from crescando.demo.workload import Key, is_read
 from crescando.types import RING_MAX, KeyRange, ProcessId
 
 N_FAULTS_TOLD = 20

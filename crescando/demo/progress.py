@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Rich
+    from rich.progress import TaskID
 
 
-class Progress(Protocol):
+class Telling(Protocol):
     """What the story tells while it goes on."""
 
     def begin(self, phase: str, total: int | None = None) -> None:
@@ -31,10 +34,9 @@ class Silence:
 
 
 @contextmanager
-def bars() -> Iterator[Progress]:
+def bars() -> Iterator[Telling]:
     """Draw a bar per phase on the terminal while the context lasts."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Rich
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
         TextColumn("{task.description:<28}"),
@@ -43,24 +45,19 @@ def bars() -> Iterator[Progress]:
         TimeElapsedColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with Rich(*columns) as rich:
+    with Progress(*columns) as rich:
         yield _Bars(rich)
 
 
 class _Bars:
-    def __init__(self, rich: object) -> None:
-        from rich.progress import Progress as Rich
-
-        assert isinstance(rich, Rich)
+    def __init__(self, rich: Rich) -> None:
         self._rich = rich
-        self._task = None
+        self._task: TaskID | None = None
         self._total: int | None = None
-        self._began_s = 0.0
 
     def begin(self, phase: str, total: int | None = None) -> None:
         self._finish()
         self._total = total
-        self._began_s = time.monotonic()
         self._task = self._rich.add_task(phase, total=total, note="")
 
     def update(self, done: int, note: str = "") -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from crescando.demo.workload import Operation
+from crescando.demo.operations import Operation
 
 
 @dataclass(frozen=True, slots=True)

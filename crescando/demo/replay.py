@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from crescando.demo.flights import FIELDS, KEY, NAMES, Flights, Row
-from crescando.demo.workload import (
+from crescando.demo.operations import (
     SHOWN,
     CancelEvening,
     DelayKey,

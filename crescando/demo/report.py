@@ -160,7 +160,7 @@ class Report:
             *(
                 (
                     f"killed: {kill.what}",
-                    f"{kill.process}, after {kill.after_operations:,} operations, {kill.in_flight:,} in flight",
+                    f"{kill.process}, after {kill.after_operations:,}, with {kill.in_flight:,} in flight",
                 )
                 for kill in self.kills
             ),

@@ -1,216 +1,37 @@
 """What the demo's agents ask for: a seeded stream of mixed operations each.
 
-Rules of the file: an operation is a plain value that knows neither crescando's
-verbs nor SQL; `crescando.demo.verbs` says it to the store and
-`crescando.demo.replay` to SQLite, so that neither can inherit the other's
-mistake. All chance comes from the seed.
+Rules of the file: all chance comes from the seed, and nothing depends on an
+answer, so that a stream is the same whatever the store does.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from crescando.demo.flights import NAMES, Flights, Row
-
-Key = tuple[str, str, int]
-"""A flight's `time_hour`, carrier and flight number."""
-
-
-# --- Reads -----------------------------------------------------------------------------------------
-
-
-SHOWN = ("time_hour", "carrier", "flight", "tailnum", "origin", "dest", "departs", "dep_delay", "status")
-"""The columns that reads of flights ask for."""
-
-KNOWN_DELAYS = ("n", "n_known", "total", "least", "greatest", "mean")
-"""The names under which `ReadDelays` asks for its aggregates."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadKey:
-    """One flight, by its key, with every column."""
-
-    key: Key
-
-
-@dataclass(frozen=True, slots=True)
-class ReadTail:
-    """Every flight of one aircraft; tail numbers are no key."""
-
-    tailnum: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReadHours:
-    """Flights of one airport in a range of the partition key."""
-
-    origin: str
-    low: str
-    high: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReadDepartures:
-    """Flights in a range of departure times, which are no key."""
-
-    low: str
-    high: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReadLate:
-    """Flights to one airport that left very late."""
-
-    dest: str
-    minutes: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReadCancelled:
-    """Cancelled flights of one airport in a range of departure times."""
-
-    origin: str
-    low: str
-    high: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReadUnknown:
-    """Flights of some carriers in a range of departures that never arrived, or of which nobody knows."""
-
-    carriers: tuple[str, ...]
-    low: str
-    high: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReadDelays:
-    """Flights, known delays, and their sum, least, greatest and mean, of a carrier in a range of departures."""
-
-    carrier: str
-    low: str
-    high: str
-
-
-# --- Writes ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class CancelEvening:
-    """Cancel every departure from one airport in a range of departure times."""
-
-    origin: str
-    low: str
-    high: str
-
-
-@dataclass(frozen=True, slots=True)
-class DelayKey:
-    """Add minutes to one flight's delay, an unknown delay counting as none."""
-
-    key: Key
-    minutes: int
-
-
-@dataclass(frozen=True, slots=True)
-class DelayTail:
-    """Add minutes to the delays of one aircraft's flights in some hours; unknown delays stay unknown."""
-
-    tailnum: str
-    low: str
-    high: str
-    minutes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Magnify:
-    """Multiply arrival delays; rows whose product does not fit 16 bits are rejected."""
-
-    origin: str
-    low: str
-    high: str
-    factor: int
-
-
-@dataclass(frozen=True, slots=True)
-class Divide:
-    """Set air time to distance / arrival delay; rows that arrived on time divide by zero and are rejected."""
-
-    carrier: str
-    low: str
-    high: str
-
-
-@dataclass(frozen=True, slots=True)
-class SwapAircraft:
-    """Give the flights of one aircraft in some hours to another: changes what later reads look for."""
-
-    old: str
-    new: str
-    low: str
-    high: str
-
-
-@dataclass(frozen=True, slots=True)
-class Withdraw:
-    """Delete a carrier's flight number from some hours."""
-
-    carrier: str
-    flight: int
-    low: str
-    high: str
-
-
-@dataclass(frozen=True, slots=True)
-class Purge:
-    """Delete the cancelled flights of one airport in a range of departure times."""
-
-    origin: str
-    low: str
-    high: str
-
-
-@dataclass(frozen=True, slots=True)
-class Insert:
-    """Add flights; those whose key exists are rejected."""
-
-    rows: tuple[Row, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Upsert:
-    """Add flights, or replace them whole where the key exists."""
-
-    rows: tuple[Row, ...]
-
-
-Read = ReadKey | ReadTail | ReadHours | ReadDepartures | ReadLate | ReadCancelled | ReadUnknown | ReadDelays
-Write = (
-    CancelEvening
-    | DelayKey
-    | DelayTail
-    | Magnify
-    | Divide
-    | SwapAircraft
-    | Withdraw
-    | Purge
-    | Insert
-    | Upsert
-)
-Operation = Read | Write
-
-READS = (
-    ReadKey,
-    ReadTail,
-    ReadHours,
-    ReadDepartures,
-    ReadLate,
+from crescando.demo.flights import NAMES, Flights, Row, Value
+from crescando.demo.operations import (
+    CancelEvening,
+    DelayKey,
+    DelayTail,
+    Divide,
+    Insert,
+    Key,
+    Magnify,
+    Operation,
+    Purge,
     ReadCancelled,
-    ReadUnknown,
     ReadDelays,
+    ReadDepartures,
+    ReadHours,
+    ReadKey,
+    ReadLate,
+    ReadTail,
+    ReadUnknown,
+    SwapAircraft,
+    Upsert,
+    Withdraw,
 )
 
 WEIGHTS: dict[type[Operation], int] = {
@@ -241,11 +62,6 @@ HOT_SHARE = 0.5
 """Half of all choices fall on a few days and aircraft, so that operations meet on the same rows."""
 
 INSTANT = "%Y-%m-%dT%H:%M:%SZ"
-
-
-def is_read(operation: Operation) -> bool:
-    """Say whether an operation reads."""
-    return isinstance(operation, READS)
 
 
 class Workload:
@@ -402,7 +218,7 @@ class _Maker:
             flight = 100_000 * (self._agent + 1) + self._n_made
         minute = chance.randrange(60)
         delay = None if chance.random() < 0.2 else chance.randrange(-20, 200)
-        values = {
+        values: dict[str, Value] = {
             "time_hour": time_hour,
             "carrier": carrier,
             "flight": flight,

@@ -1,0 +1,287 @@
+"""The demo from beginning to end: load, work, break, and check everything.
+
+Rules of the file: it opens a store through the public API alone and holds the
+order of events; what is asked lies in `workload`, how in `verbs`, who asks in
+`agents`, and who judges in `checker`.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import crescando
+from crescando.demo.agents import WINDOW, Agent
+from crescando.demo.checker import Replica, ReplicaCheck, Verdict, check_answers, check_order, check_ring
+from crescando.demo.flights import Flights, load_flights
+from crescando.demo.progress import Telling
+from crescando.demo.record import Record
+from crescando.demo.replay import Replay
+from crescando.demo.report import IN_FLIGHT_MIN, Kill, Report
+from crescando.demo.verbs import TABLE, batch_of, plain_rows, table_schema
+from crescando.demo.workload import Workload
+from crescando.errors import CrescandoError, InvariantError
+from crescando.types import ProcessId
+
+ROUTERS, STORAGES, SUPERS, REPLICATION = 3, 4, 1, 3
+
+LOOK_EVERY_S = 0.02
+"""How often the story looks at its agents; the bar moves that often."""
+
+LOAD_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run of the demo does.
+
+    Parameters
+    ----------
+    seed : int
+        Decides every operation; the interleaving of agents is the threads' own.
+    operations : int
+        How many the agents ask for, all together.
+    agents : int
+    rows : int or None
+        How many flights to load; None for all.
+    """
+
+    seed: int = 1
+    operations: int = 12_000
+    agents: int = 6
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    what: str
+    after: float
+    """Share of the operations after which it comes."""
+    pick: Callable[[Any], ProcessId]
+    """Chooses the process, given the cluster."""
+
+
+def _lead_router(cluster: Any) -> ProcessId:
+    process: ProcessId = cluster.status().lead_router
+    return process
+
+
+def _first_owner(cluster: Any) -> ProcessId:
+    """Give the storage process that owns most of the ring ranges, by name among equals."""
+    owners = [process for process, _ in cluster.replicas(TABLE)]
+    return max(sorted(set(owners)), key=owners.count)
+
+
+FAILURES = (_Failure("lead router", 0.35, _lead_router), _Failure("storage process", 0.65, _first_owner))
+
+
+class Saboteur:
+    """Kills processes when their time has come and enough operations are in flight.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    agents : sequence of Agent
+    operations : int
+        How many all agents will ask for.
+    """
+
+    def __init__(self, cluster: Any, agents: Sequence[Agent], operations: int) -> None:
+        self._cluster = cluster
+        self._agents = agents
+        self._due = [(failure, failure.after * operations) for failure in FAILURES]
+        self.kills: list[Kill] = []
+        self.killed: list[ProcessId] = []
+
+    def look(self, n_done: int) -> None:
+        """Kill the next process, if it is time and it would matter."""
+        if not self._due or n_done < self._due[0][1]:
+            return
+        failure = self._due[0][0]
+        process = failure.pick(self._cluster)
+        in_flight = sum(agent.session.in_flight() for agent in self._agents)
+        if in_flight < IN_FLIGHT_MIN:
+            return
+        self._cluster.kill(process)
+        self._due.pop(0)
+        self.killed.append(process)
+        self.kills.append(Kill(failure.what, str(process), n_done, in_flight))
+
+
+def run(plan: Plan, progress: Telling, open_store: Callable[..., Any] | None = None) -> Report:
+    """Run the demo.
+
+    Parameters
+    ----------
+    plan : Plan
+    progress : Progress
+    open_store : callable or None
+        Opens the store, with the arguments of `crescando.open`, which is the default.
+
+    Returns
+    -------
+    Report
+        Its `failures` are empty if everything held.
+    """
+    clock = _Phases(progress)
+    with clock.phase("reading the flights"):
+        flights = load_flights(plan.rows)
+    opener = crescando.open if open_store is None else open_store
+    verdict = Verdict()
+    with opener(routers=ROUTERS, storages=STORAGES, supers=SUPERS, replication=REPLICATION) as store:
+        with clock.phase("loading", len(flights)):
+            _load(store, flights, progress)
+        workload = Workload(flights, plan.seed)
+        with clock.phase("working", plan.operations), _no_collector():
+            records, elapsed_s, saboteur = _work(store, workload, plan, progress)
+        check_order(records, verdict)
+        with clock.phase("checking the answers", len(records)), _no_collector():
+            replay = Replay(flights)
+            check_answers(records, replay, plain_rows, verdict, progress.update)
+        with clock.phase("checking the replicas"), _no_collector():
+            _check_replicas(store, replay, saboteur.killed, verdict, progress)
+        per_scan = operations_per_scan(store.cluster.statistics())
+    return Report(
+        seed=plan.seed,
+        rows=len(flights),
+        records=records,
+        elapsed_s=elapsed_s,
+        kills=tuple(saboteur.kills),
+        kills_wanted=len(FAILURES),
+        operations_per_scan=per_scan,
+        verdict=verdict,
+        phases_s=clock.spent_s,
+    )
+
+
+class _Phases:
+    """Tells and times the parts of the demo."""
+
+    def __init__(self, progress: Telling) -> None:
+        self._progress = progress
+        self.spent_s: dict[str, float] = {}
+
+    @contextmanager
+    def phase(self, name: str, total: int | None = None) -> Iterator[None]:
+        self._progress.begin(name, total)
+        began_s = time.monotonic()
+        yield
+        self.spent_s[name] = time.monotonic() - began_s
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Keep the cyclic garbage collector from walking a million records again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def _load(store: Any, flights: Flights, progress: Telling) -> None:
+    store.create_table(table_schema())
+    result = store.table(TABLE).insert(batch_of(flights)).result(LOAD_TIMEOUT_S)
+    progress.update(result.affected)
+    if (result.affected, result.rejected) != (len(flights), 0):
+        raise InvariantError(
+            f"of {len(flights)} flights {result.affected} were written, {result.rejected} rejected"
+        )
+
+
+def _work(
+    store: Any, workload: Workload, plan: Plan, progress: Telling
+) -> tuple[list[Record], float, Saboteur]:
+    """Let the agents work while processes die; give what they saw and how long it took."""
+    share, rest = divmod(plan.operations, plan.agents)
+    agents = [
+        Agent(
+            number,
+            store.session(f"agent-{number}"),
+            TABLE,
+            workload.stream(number, share + (number < rest)),
+            window=WINDOW,
+        )
+        for number in range(plan.agents)
+    ]
+    saboteur = Saboteur(store.cluster, agents, plan.operations)
+    began_s = time.monotonic()
+    for agent in agents:
+        agent.start()
+    recent = _Rate(began_s)
+    pause = threading.Event()
+    while any(agent.is_alive() for agent in agents):
+        n_done = sum(len(agent.records) for agent in agents)
+        saboteur.look(n_done)
+        killed = "".join(f"; killed {kill.process}" for kill in saboteur.kills)
+        progress.update(n_done, f"{recent.of(n_done, time.monotonic()):,.0f} operations/s{killed}")
+        pause.wait(LOOK_EVERY_S)
+    elapsed_s = time.monotonic() - began_s
+    for agent in agents:
+        agent.join()
+        if agent.error is not None:
+            raise agent.error
+    records = [record for agent in agents for record in agent.records]
+    progress.update(len(records), f"{len(records) / elapsed_s:,.0f} operations/s")
+    return records, elapsed_s, saboteur
+
+
+class _Rate:
+    """Operations per second over the last second or so."""
+
+    def __init__(self, began_s: float) -> None:
+        self._seen: list[tuple[float, int]] = [(began_s, 0)]
+
+    def of(self, n_done: int, now_s: float) -> float:
+        self._seen.append((now_s, n_done))
+        while len(self._seen) > 2 and now_s - self._seen[0][0] > 1.0:
+            self._seen.pop(0)
+        since_s, before = self._seen[0]
+        return (n_done - before) / max(now_s - since_s, 1e-6)
+
+
+def _check_replicas(
+    store: Any, replay: Replay, killed: Sequence[ProcessId], verdict: Verdict, progress: Telling
+) -> None:
+    """Compare every live replica of every ring range with SQLite, and make sure that the dead stay silent."""
+    owned = store.cluster.replicas(TABLE)
+    n_dead = sum(process.role == "storage" for process in killed)
+    check_ring(owned, REPLICATION - n_dead, verdict)
+    check = ReplicaCheck(replay.table(), replay.deleted_by, verdict)
+    for process, key_range in owned:
+        if process in killed:
+            verdict.ring_faults += 1
+            verdict.tell("ring", f"{process} was killed and is still named as an owner of {key_range}")
+            continue
+        answer = store.cluster.read_replica(process, key_range, TABLE)
+        check.compare(Replica(process, key_range, plain_rows(answer)))
+        progress.update(verdict.n_replicas)
+    check.finish()
+    for process in killed:
+        if process.role == "storage" and _answers(store.cluster, process, owned[0][1]):
+            verdict.ring_faults += 1
+            verdict.tell("ring", f"{process} was killed and still answers")
+
+
+def _answers(cluster: Any, process: ProcessId, key_range: Any) -> bool:
+    try:
+        cluster.read_replica(process, key_range, TABLE)
+    except CrescandoError:
+        return False
+    return True
+
+
+def operations_per_scan(statistics: Any) -> int:
+    """Give the most operations that shared one scan, on any storage process."""
+    if not isinstance(statistics, dict):
+        return 0
+    own = statistics.get("operations_per_scan_max", 0)
+    return max([int(own), *(operations_per_scan(value) for value in statistics.values())])
