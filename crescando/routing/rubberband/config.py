@@ -5,19 +5,6 @@ every decision is a function of the value and one message at its prefix (RB13
 §6.3, Alg. 3). What a value remembers beside its fields (its routing tables, its
 encoding) follows from them and is no part of it. Iteration over sets is always
 sorted, since their order differs between processes.
-
-=====================  ====================================================
-message                may be sent by
-=====================  ====================================================
-read, write            clients
-join                   a process that is no member, for itself, as number 1
-leave                  any member for itself, if it holds no ring position
-suspect, trust         supers, about another member
-create, drop, alter    clients and supers
-=====================  ====================================================
-
-Anything else is refused; messages of processes that are no members are void:
-they have no destinations and no effect.
 """
 
 from __future__ import annotations
@@ -34,12 +21,12 @@ import numpy as np
 from crescando.errors import RemoteProtocolError, SpecError
 from crescando.routing.base import Refusal, Route, Routes
 from crescando.routing.batch import Message, Submission
+from crescando.routing.rubberband.admission import admitted
 from crescando.routing.rubberband.catalog import EMPTY_CATALOG, Catalog
 from crescando.routing.rubberband.cover import NOWHERE, Cover
-from crescando.routing.rubberband.membership import ROLES, Membership, Vote
+from crescando.routing.rubberband.membership import Membership, Vote
 from crescando.routing.rubberband.messages import (
     AddColumn,
-    ConfigMessage,
     CreateTable,
     DropColumn,
     DropTable,
@@ -48,7 +35,6 @@ from crescando.routing.rubberband.messages import (
     MessageId,
     Suspect,
     Trust,
-    decode_message,
 )
 from crescando.routing.rubberband.ring import Ring, spread_ids
 from crescando.routing.rubberband.run import MALFORMED, route_run
@@ -211,11 +197,11 @@ class Rubberband:
         Raises
         ------
         Refusal
-            If the message must not take effect; the module and `cover` say when.
+            If the message must not take effect; `admission` and `cover` say when.
         """
         if message.kind is not MessageKind.CONFIG:
             return self._data_destset(message)
-        body = self._admitted(message)
+        body = admitted(message, self.membership, self.ring, self.catalog)
         if body is None:
             return NOWHERE
         destinations = self.storages | self.supers
@@ -327,60 +313,12 @@ class Rubberband:
             self._memo.cover = Cover(self.ring, self.storages, self.pending)
         return self._memo.cover
 
-    def _admitted(self, message: Message) -> ConfigMessage | None:
-        """Decode a configuration message and check that it may take effect; None if it is void."""
-        sender = message.sender
-        is_member = self.is_member(sender)
-        try:
-            body = decode_message(message.payload)
-        except RemoteProtocolError as error:
-            if not is_member:
-                return None
-            raise Refusal(str(error)) from error
-        if isinstance(body, Join):
-            self._check_join(message, body)
-            return body
-        if not is_member:
-            return None
-        match body:
-            case Leave(process):
-                if process != sender:
-                    raise Refusal(f"{sender} cannot leave for {process}")
-                if process in self.ring.processes:
-                    raise Refusal(f"{process} cannot leave while it holds a ring position")
-            case Suspect(accused) | Trust(accused):
-                self._check_voter(sender, accused)
-            case CreateTable() | DropTable() | AddColumn() | DropColumn():
-                if sender.role == "storage":
-                    raise Refusal(f"{sender} may not change tables: only clients and supers may")
-                self.catalog.after(body)
-        return body
-
-    def _check_join(self, message: Message, body: Join) -> None:
-        process = body.process
-        if process != message.sender:
-            raise Refusal(f"{message.sender} cannot join for {process}")
-        if self.is_member(process):
-            raise Refusal(f"{process} is a member already")
-        if process.role not in ROLES:
-            raise Refusal(f"a process of role {process.role!r} cannot join")
-        if message.number != 1 or process in self.ring.processes:
-            raise Refusal(f"{process} has been a member; it must join as a new incarnation")
-
-    def _check_voter(self, sender: ProcessId, accused: ProcessId) -> None:
-        if sender.role != "super":
-            raise Refusal(f"{sender} is no super, and only supers vote")
-        if accused == sender:
-            raise Refusal(f"{sender} cannot vote about itself; it may leave")
-        if not self.is_member(accused):
-            raise Refusal(f"{accused} is no member")
-
     def _transition(self, message: Message) -> tuple[Self, frozenset[ProcessId]]:
         """Give the next configuration and whom the message makes fail."""
         if message.kind is not MessageKind.CONFIG:
             return self, frozenset()
         try:
-            body = self._admitted(message)
+            body = admitted(message, self.membership, self.ring, self.catalog)
         except Refusal:
             return self, frozenset()
         match body:

@@ -12,13 +12,13 @@ first live owner of an arc in successor order reports on it.
 set is found from a *start*, a live owner of the lowest touched arc (any live
 process, if every primary partition is touched), which answers whatever it owns
 of them. Then, clockwise, the first arc without an answer is taken together with
-as many of the following ones as one live owner of it can answer, and so on. From a given start no set is
-smaller, and every covering set contains an owner of the lowest touched arc, so
-the best starts give minimum sets. The message's replica offset chooses among the
-best starts, counted clockwise from the primary owner of the lowest touched arc,
-and by its next digit among the owners that could answer the same arcs of a later
-step (RB13 §6.3: "which storage process to choose in every replication group").
-A point read is thus answered by any of its live owners.
+as many of the following ones as one live owner of it can answer, and so on. From
+a given start no set is smaller, and every covering set contains an owner of the
+lowest touched arc, so the best starts give minimum sets. The message's replica
+offset chooses among the best starts, counted clockwise from the primary owner of
+the lowest touched arc, and by its next digit among the owners that could answer
+the same arcs of a later step (RB13 §6.3: "which storage process to choose in
+every replication group"). A point read is thus answered by any live owner.
 
 *Unavailable.* A pending process is given no read, since a majority of the supers
 says that it does not answer; a read of an arc that only it could answer is
@@ -38,8 +38,8 @@ from crescando.routing.base import Refusal, Route
 from crescando.routing.rubberband.ring import Ring
 from crescando.types import ProcessId, Scope
 
-ROUTES_KEPT_MAX = 8192
-"""Remembered routes; a guess, some megabytes at most."""
+ROUTES_KEPT_MAX = 4096
+"""Remembered routes; a guess. Some megabytes, on a ring of a hundred processes tens of them."""
 
 NOWHERE: Mapping[ProcessId, Scope] = MappingProxyType({})
 """Where void messages go."""

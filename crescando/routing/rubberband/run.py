@@ -139,7 +139,6 @@ def _rows(cover: Cover, batch: Submission, index: I64) -> tuple[NDArray[np.uint8
     np.add.at(edges, (message, first), 1)
     np.add.at(edges, (message, last + 1), -1)
     touched = np.cumsum(edges[:, :n_arcs], axis=1) > 0
-    touched[is_malformed] = False
     return np.packbits(touched, axis=1, bitorder="little"), is_malformed
 
 

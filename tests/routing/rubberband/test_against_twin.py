@@ -10,7 +10,7 @@ import pytest
 
 from crescando.routing.base import Refusal, Routes, destset
 from crescando.routing.batch import Message, submission
-from crescando.routing.rubberband import Rubberband
+from crescando.routing.rubberband import Rubberband, cover, run
 from crescando.types import FULL_RING, KeyRange, MessageKind
 from tests.routing.twin import (
     REFUSED,
@@ -73,6 +73,20 @@ def test_scalar_and_vectorised_routes_are_those_of_the_twin(seed: int) -> None:
             assert one.reason == other.reason
     assert list(map(plain, outcomes(part))) == list(map(plain, scalar[start:stop]))
     assert set(part.group.tolist()) == set(range(len(part.routes)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bounds_on_memory_change_no_route(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    config = random_config(rng)
+    messages = messages_of(rng, config, 200)
+    expected = [twin_destset(view_of(config), message) for message in messages]
+
+    monkeypatch.setattr(run, "ROWS_MAX", 7)
+    monkeypatch.setattr(cover, "ROUTES_KEPT_MAX", 3)
+
+    assert list(map(plain, outcomes(config.route(submission(messages), 0, 200)))) == expected
+    assert [plain(destset(config, message)) for message in messages] == expected
 
 
 def test_random_worlds_meet_the_hard_cases() -> None:

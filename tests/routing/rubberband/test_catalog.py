@@ -34,9 +34,11 @@ def test_ids_a_sender_put_into_a_schema_are_ignored() -> None:
 
 
 def test_table_ids_are_never_used_again() -> None:
-    again = catalog("a", "b").after(DropTable("b")).after(CreateTable(schema("b")))
+    again = catalog("a", "b").after(DropTable("b"))
+    again = again.after(CreateTable(schema("b"))).after(CreateTable(schema("c")))
 
     assert again.table("b").id == 2
+    assert again.table("c").id == 3
     assert again.by_id(1) is None
     assert again.by_id(2) == again.table("b")
 

@@ -1,0 +1,96 @@
+"""Which configuration messages may take effect: who may send what, and when.
+
+=====================  ====================================================
+message                may be sent by
+=====================  ====================================================
+read, write            clients
+join                   a process that is no member, for itself, as number 1
+leave                  any member for itself, if it holds no ring position
+suspect, trust         supers, about another member
+create, drop, alter    clients and supers
+=====================  ====================================================
+
+Anything else is refused. Messages of processes that are no members are void:
+they have no destinations and no effect. (Data messages are checked where they
+are routed, since a run of them is checked at once.)
+"""
+
+from __future__ import annotations
+
+from crescando.errors import RemoteProtocolError
+from crescando.routing.base import Refusal
+from crescando.routing.batch import Message
+from crescando.routing.rubberband.catalog import Catalog
+from crescando.routing.rubberband.membership import ROLES, Membership
+from crescando.routing.rubberband.messages import (
+    AddColumn,
+    ConfigMessage,
+    CreateTable,
+    DropColumn,
+    DropTable,
+    Join,
+    Leave,
+    Suspect,
+    Trust,
+    decode_message,
+)
+from crescando.routing.rubberband.ring import Ring
+from crescando.types import ProcessId
+
+
+def admitted(message: Message, membership: Membership, ring: Ring, catalog: Catalog) -> ConfigMessage | None:
+    """Decode a configuration message that may take effect; None if it is void.
+
+    Raises
+    ------
+    Refusal
+        If the message must not take effect.
+    """
+    sender = message.sender
+    is_member = sender in membership
+    try:
+        body = decode_message(message.payload)
+    except RemoteProtocolError as error:
+        if not is_member:
+            return None
+        raise Refusal(str(error)) from error
+    if isinstance(body, Join):
+        _check_join(message, body.process, membership, ring)
+        return body
+    if not is_member:
+        return None
+    match body:
+        case Leave(process):
+            if process != sender:
+                raise Refusal(f"{sender} cannot leave for {process}")
+            if process in ring.processes:
+                raise Refusal(f"{process} cannot leave while it holds a ring position")
+        case Suspect(accused) | Trust(accused):
+            _check_voter(sender, accused, membership)
+        case CreateTable() | DropTable() | AddColumn() | DropColumn():
+            if sender.role == "storage":
+                raise Refusal(f"{sender} may not change tables: only clients and supers may")
+            catalog.after(body)
+    return body
+
+
+def _check_join(message: Message, process: ProcessId, membership: Membership, ring: Ring) -> None:
+    if process != message.sender:
+        raise Refusal(f"{message.sender} cannot join for {process}")
+    if process in membership:
+        raise Refusal(f"{process} is a member already")
+    if process.role not in ROLES:
+        raise Refusal(f"a process of role {process.role!r} cannot join")
+    # Whoever was expelled must not come back as the old member, of which a ring position
+    # or a number above 1 is the trace.
+    if message.number != 1 or process in ring.processes:
+        raise Refusal(f"{process} has been a member; it must join as a new incarnation")
+
+
+def _check_voter(sender: ProcessId, accused: ProcessId, membership: Membership) -> None:
+    if sender.role != "super":
+        raise Refusal(f"{sender} is no super, and only supers vote")
+    if accused == sender:
+        raise Refusal(f"{sender} cannot vote about itself; it may leave")
+    if accused not in membership:
+        raise Refusal(f"{accused} is no member")
