@@ -72,3 +72,15 @@ def test_links_inside_the_repository_lead_somewhere(page: Path) -> None:
     targets = LINK.findall(page.read_text(encoding="utf-8"))
 
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+PATH = re.compile(r"`((?:[\w.]+/)*[\w]+(?:\.py|/))`")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    named = set(PATH.findall(page.read_text(encoding="utf-8")))
+
+    lost = [path for path in named if not any((base / path).exists() for base in (ROOT, ROOT / "crescando"))]
+
+    assert lost == []
