@@ -7,6 +7,7 @@ records and rows; what is right comes from `crescando.demo.replay`.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -77,13 +78,21 @@ class Verdict:
             self.told.append(f"{kind}: {text}")
 
 
-def check_order(records: Sequence[Record], verdict: Verdict) -> None:
+def check_order(records: Sequence[Record], verdict: Verdict, *, moved_max: int) -> None:
     """Check that positions are unique and respect each session's own order.
 
-    A session's writes have ascending positions in the order of submission; a
-    read's position lies between those of the writes before and after it. Reads
-    that the store never had to ask for twice ascend among themselves too, since
-    then every operation of a session is ordered as it was submitted.
+    A session's operations have ascending positions in the order of submission.
+    The one exception is a read whose owner died: the client library may send it
+    again, behind later reads, but never across a write of its session.
+
+    Parameters
+    ----------
+    records : sequence of Record
+        Of all sessions, in any order.
+    verdict : Verdict
+        Is added to.
+    moved_max : int
+        How many reads the library says that it has sent again.
     """
     seen: dict[int, Record] = {}
     for record in records:
@@ -95,25 +104,44 @@ def check_order(records: Sequence[Record], verdict: Verdict) -> None:
                 "order", f"position {record.position} was given to {record} and {seen[record.position]}"
             )
         seen[record.position] = record
+    n_moved = 0
     for agent in sorted({record.agent for record in records}):
         own = sorted((r for r in records if r.agent == agent), key=lambda record: record.sequence)
-        _check_session([record for record in own if record.position is not None], verdict)
+        known = [record for record in own if record.position is not None]
+        _check_session(known, verdict)
+        n_moved += len(known) - _longest_ascent([record.position or 0 for record in known])
+    if n_moved > moved_max:
+        verdict.order_faults += n_moved - moved_max
+        verdict.tell(
+            "order", f"{n_moved} reads are out of their session's order, {moved_max} were sent again"
+        )
 
 
 def _check_session(own: list[Record], verdict: Verdict) -> None:
-    below, after_reads = -1, -1
+    """Check that every write lies above all that its session submitted before, and below all after."""
+    last_write, last_read = -1, -1
     for record in own:
-        assert record.position is not None
-        if record.position <= below:
+        position = record.position
+        assert position is not None
+        if position < last_write:
             verdict.order_faults += 1
-            verdict.tell("order", f"{record} is not above its session's write before it, at {below}")
+            verdict.tell("order", f"{record} is not above its session's write before it, at {last_write}")
         if is_read(record.operation):
-            after_reads = max(after_reads, record.position)
+            last_read = max(last_read, position)
         else:
-            if record.position <= after_reads:
+            if position < last_read:
                 verdict.order_faults += 1
-                verdict.tell("order", f"{record} is not above a read submitted before it, at {after_reads}")
-            below = max(below, record.position)
+                verdict.tell("order", f"{record} is not above a read submitted before it, at {last_read}")
+            last_write = max(last_write, position)
+
+
+def _longest_ascent(positions: Sequence[int]) -> int:
+    """Give the length of the longest strictly ascending subsequence."""
+    ends: list[int] = []
+    for position in positions:
+        at = bisect_left(ends, position)
+        ends[at : at + 1] = [position]
+    return len(ends)
 
 
 def check_answers(

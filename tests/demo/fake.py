@@ -38,6 +38,8 @@ class Faults:
     doubled_positions: int = 0
     swapped_positions: int = 0
     """Writes whose position lies below the one before them."""
+    swapped_reads: int = 0
+    """Reads whose position lies below many before them, though none was sent again."""
     no_outcome: int = 0
     reads_lost: int = 0
     """Reads that must be asked again: no fault, and the demo must cope."""
@@ -354,6 +356,8 @@ class FakeStore:
         if is_amid and self.faults.take("doubled_positions"):
             return self._position - 10
         if is_amid and is_write and self.faults.take("swapped_positions"):
+            return self._position - 1_001
+        if is_amid and not is_write and self.faults.take("swapped_reads"):
             return self._position - 1_001
         return self._position
 

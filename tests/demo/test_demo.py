@@ -63,6 +63,7 @@ PLANTED = {
     "a count is wrong": (Faults(wrong_counts=1), "answers differ"),
     "two operations share a position": (Faults(doubled_positions=1), "out of order"),
     "a write is below the one before it": (Faults(swapped_positions=1), "out of order"),
+    "a read is below the one before it": (Faults(swapped_reads=1), "out of order"),
     "an outcome is not told": (Faults(no_outcome=1), "no known outcome"),
     "a read is lost for ever": (Faults(reads_lost=10**9), "no known outcome"),
     "a replica lacks a row": (Faults(stale_replicas=1), "replicas differ"),
