@@ -1,0 +1,60 @@
+"""crescando: a main-memory, scan-only, elastic and strongly consistent relational store.
+
+>>> import crescando
+>>> from crescando import col
+>>> with crescando.open() as store:
+...     seats = store.create_table("seats", like={"flight": [1], "seat": ["1A"]}, primary_key="flight")
+...     done = seats.insert([{"flight": 7, "seat": "3C"}, {"flight": 8, "seat": "9F"}]).result()
+...     seats.select(where=col("seat").like("9%")).rows()
+[(8, '9F')]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crescando import errors
+from crescando.client import agg, functions
+from crescando.client.answer import Answer
+from crescando.client.expression import Expr, col, lit, param
+from crescando.client.handles import ReadHandle, WriteHandle
+from crescando.client.inference import schema_from
+from crescando.client.outcome import WriteResult
+from crescando.client.store import Session, Store
+from crescando.client.table import Table
+from crescando.client.textual import expr
+from crescando.schema import ColumnDef, DataType, HashPartition, RangePartition, TableSchema
+
+__all__ = [
+    "Answer",
+    "ColumnDef",
+    "DataType",
+    "Expr",
+    "HashPartition",
+    "RangePartition",
+    "ReadHandle",
+    "Session",
+    "Store",
+    "Table",
+    "TableSchema",
+    "WriteHandle",
+    "WriteResult",
+    "agg",
+    "col",
+    "errors",
+    "expr",
+    "functions",
+    "lit",
+    "open",
+    "param",
+    "schema_from",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # The composition root pulls in every layer; those who only build statements need none of it.
+    if name == "open":
+        from crescando.cluster import open as open_store
+
+        return open_store
+    raise AttributeError(f"module 'crescando' has no attribute {name!r}")

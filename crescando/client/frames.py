@@ -1,7 +1,7 @@
-"""pandas Series as columns.
+"""pandas in and out: columns from Series, and frames from columns.
 
-Rules of the file: pandas is never imported here; an object of its has brought
-it along. A missing value of an object, nullable, string or categorical dtype
+Rules of the file: pandas is an extra and imported inside `frame` only; a Series
+that comes in has brought it along. A missing value of an object, nullable, string or categorical dtype
 is NULL; NaN in a plain float array is a number for a float column and NULL for
 any other. A naive datetime array is refused for a timestamp column, because
 pandas, unlike NumPy, can say the zone.
@@ -9,6 +9,7 @@ pandas, unlike NumPy, can say the zone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -76,3 +77,35 @@ def _zoned_for_date(definition: ColumnDef) -> TypeMismatchError:
     return TypeMismatchError(
         f"column {definition.name!r} is date and the frame holds instants; take the day with .dt.date"
     )
+
+
+def frame(names: Sequence[str], columns: Sequence[Column]) -> Any:
+    """Give columns as a DataFrame; see `Answer.to_pandas` for the dtypes."""
+    import pandas as pd
+
+    series = [pd.Series(_array(pd, column), copy=False) for column in columns]
+    # Built by place and named afterwards.
+    built = pd.concat(series, axis=1) if series else pd.DataFrame()
+    built.columns = pd.Index(list(names))
+    return built
+
+
+def _array(pd: Any, column: Column) -> Any:
+    has_null = column.valid is not None and not column.valid.all()
+    missing = ~column.valid if column.valid is not None and has_null else None
+    if column.type is DataType.STRING:
+        return pd.array(np.array(column.to_list(), object), dtype="str")
+    if column.type is DataType.DATE:
+        days = column.values.astype("datetime64[D]").astype(object)
+        if missing is not None:
+            days[missing] = None
+        return days
+    if column.type is DataType.TIMESTAMP:
+        instants = column.values.astype("datetime64[us]")
+        if missing is not None:
+            instants[missing] = np.datetime64("NaT")
+        return pd.DatetimeIndex(instants).tz_localize("UTC")
+    if missing is None:
+        return column.values.copy()
+    kinds = {"b": pd.arrays.BooleanArray, "i": pd.arrays.IntegerArray, "f": pd.arrays.FloatingArray}
+    return kinds[column.values.dtype.kind](column.values.copy(), missing)

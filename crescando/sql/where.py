@@ -75,7 +75,7 @@ def parse_assignments(text: str) -> tuple[tuple[str, Expr], ...]:
     return tuple(assignments)
 
 
-def parse_output(text: str) -> tuple[str, Expr]:
+def parse_output(text: str, first_positional: int = 0) -> tuple[str, Expr]:
     """Give name and expression of an output column: ``upper(origin) AS o``, or without a name.
 
     Raises
@@ -85,8 +85,8 @@ def parse_output(text: str) -> tuple[str, Expr]:
     """
     tokens = tokenize(text)
     if len(tokens) > 2 and tokens[-2].is_word("as") and tokens[-1].kind in ("word", "quoted"):
-        return _name(tokens[-1]), _parse(tokens[:-2], text, 0)
-    return text, _parse(tokens, text, 0)
+        return _name(tokens[-1]), _parse(tokens[:-2], text, first_positional)
+    return text, _parse(tokens, text, first_positional)
 
 
 def substitute(expression: Expr, params: Sequence[object] | Mapping[str, object]) -> Expr:

@@ -1,0 +1,166 @@
+"""The answer of a read: columns of one position, in the form the caller likes.
+
+Rules of the file: an answer is immutable and complete; converting it never
+talks to the store. NULL is None in rows, a masked entry in NumPy, NA in pandas
+and null in Arrow; NaN stays NaN in all of them. Timestamps come back in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crescando.client.outcome import python_value
+from crescando.engine.statement import Column
+from crescando.errors import UnknownColumnError
+from crescando.schema import DataType
+from crescando.types import Position
+
+ROWS_SHOWN = 10
+"""Rows that `repr` shows."""
+
+WIDTH_SHOWN = 24
+"""Characters of one value that `repr` shows."""
+
+
+class Answer:
+    """The rows of one read, at one position of the global order.
+
+    Rows of a read without ``order_by`` come in no particular order.
+
+    Parameters
+    ----------
+    position : Position
+    names : tuple of str
+    columns : sequence of Column, one per name, of equal length
+    """
+
+    __slots__ = ("_columns", "names", "position")
+
+    def __init__(self, position: Position, names: tuple[str, ...], columns: Sequence[Column]) -> None:
+        self.position = position
+        self.names = names
+        self._columns = tuple(columns)
+
+    def __len__(self) -> int:
+        return len(self._columns[0]) if self._columns else 0
+
+    @property
+    def types(self) -> tuple[DataType, ...]:
+        """The columns' types."""
+        return tuple(column.type for column in self._columns)
+
+    def column(self, name: str) -> list[Any]:
+        """Give one column's values as Python values.
+
+        Raises
+        ------
+        UnknownColumnError
+            With the nearest name.
+        """
+        if name not in self.names:
+            raise UnknownColumnError(name, "answer", self.names)
+        return _python_values(self._columns[self.names.index(name)])
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Give the rows as tuples of None, bool, int, float, str, date and datetime (UTC)."""
+        return list(zip(*map(_python_values, self._columns), strict=True))
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return iter(self.rows())
+
+    def dicts(self) -> list[dict[str, Any]]:
+        """Give the rows as dicts."""
+        return [dict(zip(self.names, row, strict=True)) for row in self.rows()]
+
+    def to_numpy(self) -> dict[str, NDArray[Any]]:
+        """Give the columns as arrays of shape (n,), owned by the caller.
+
+        Returns
+        -------
+        dict of str to ndarray
+            bool, int and float columns in their own dtype, strings as objects,
+            dates as ``datetime64[D]``, timestamps as ``datetime64[us]`` (UTC).
+            A column with NULL is a masked array of that dtype.
+        """
+        return {name: _numpy(column) for name, column in zip(self.names, self._columns, strict=True)}
+
+    def to_pandas(self) -> Any:
+        """Give a pandas DataFrame.
+
+        Columns without NULL have plain dtypes, those with NULL the nullable
+        ones (``Int64``, ``boolean``, ``Float64``, …), so that NULL and NaN stay
+        apart. Dates are objects (`datetime.date`), timestamps
+        ``datetime64[us, UTC]``.
+
+        Raises
+        ------
+        ModuleNotFoundError
+            If pandas is not installed (extra ``crescando[pandas]``).
+        """
+        from crescando.client.frames import frame
+
+        return frame(self.names, self._columns)
+
+    def to_arrow(self) -> Any:
+        """Give a pyarrow Table.
+
+        Raises
+        ------
+        TypeMismatchError
+            If pyarrow is not installed (extra ``crescando[arrow]``).
+        """
+        from crescando.client.arrow import arrow_table
+
+        return arrow_table(self.names, self._columns)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        head = Answer(self.position, self.names, [column.slice(0, ROWS_SHOWN) for column in self._columns])
+        lines = [self.names, *(tuple(map(_shown, row)) for row in head.rows())]
+        widths = [max(map(len, texts)) for texts in zip(*lines, strict=True)]
+        table = "\n".join(
+            "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        )
+        more = f"\n… {len(self) - ROWS_SHOWN} more" if len(self) > ROWS_SHOWN else ""
+        return f"{table}{more}\n[{len(self)} rows at position {self.position}]"
+
+
+def _shown(value: object) -> str:
+    text = "NULL" if value is None else str(value)
+    return text if len(text) <= WIDTH_SHOWN else text[: WIDTH_SHOWN - 1] + "…"
+
+
+def _python_values(column: Column) -> list[Any]:
+    if column.type not in (DataType.DATE, DataType.TIMESTAMP):
+        return list(column.to_list())
+    # Instants repeat more often than not; each distinct one is built once.
+    distinct, inverse = np.unique(column.values, return_inverse=True)
+    built = [python_value(column.type, value) for value in distinct.tolist()]
+    values: list[Any] = [built[index] for index in inverse.tolist()]
+    if column.valid is not None:
+        for row in np.flatnonzero(~column.valid).tolist():
+            values[row] = None
+    return values
+
+
+def _numpy(column: Column) -> NDArray[Any]:
+    values: NDArray[Any]
+    if column.type is DataType.STRING:
+        values = np.array(column.to_list(), object)
+    elif column.type is DataType.DATE:
+        values = column.values.astype("datetime64[D]")
+    elif column.type is DataType.TIMESTAMP:
+        values = column.values.astype("datetime64[us]")
+    else:
+        values = column.values.copy()
+    if column.valid is None or column.valid.all():
+        return values
+    masked: NDArray[Any] = np.ma.MaskedArray(values, mask=~column.valid)
+    return masked

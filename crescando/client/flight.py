@@ -1,0 +1,226 @@
+"""Operations on their way: the desk that sends them, and each one's flight.
+
+Rules of the file: sending never blocks; whatever is sent is counted until it
+is answered. An operation whose table changed under it is prepared again once,
+against the fresh catalog, and sent again; its place in the session's order is
+then that of the second sending. In a forked child every use is refused, since
+the threads that would answer stayed with the parent.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from crescando.client.base import Backend, Pending, Request, SchemaChanged
+from crescando.client.waiting import TIMEOUT_S_DEFAULT, Steps
+from crescando.errors import ClosedError, RefusedError, UnknownTableError
+from crescando.schema import TableSchema
+
+Catalog = Mapping[str, TableSchema]
+
+Again = Callable[[Catalog], Request]
+"""Prepares an operation against a newer catalog."""
+
+STATEMENTS_MAX = 512
+"""Prepared statements kept for text that comes again; a guess at what one program writes."""
+
+V = TypeVar("V")
+
+
+class Desk:
+    """What a session's tables and handles share.
+
+    Parameters
+    ----------
+    backend : Backend
+    timeout_s : float
+        How long calls wait if they do not say.
+    """
+
+    def __init__(self, backend: Backend, timeout_s: float = TIMEOUT_S_DEFAULT) -> None:
+        self.backend = backend
+        self.timeout_s = timeout_s
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._in_flight = 0
+        self._is_closed = False
+        self._statements: OrderedDict[Hashable, Any] = OrderedDict()
+
+    @property
+    def in_flight(self) -> int:
+        """How many operations are sent and not answered."""
+        return self._in_flight
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether new work is refused."""
+        return self._is_closed
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a child of the one that opened the session."""
+        return os.getpid() != self._pid
+
+    def check_usable(self) -> None:
+        """Refuse new work on a closed session.
+
+        Raises
+        ------
+        ClosedError
+            If it is closed, or this is a forked child.
+        """
+        self.check_process()
+        if self._is_closed:
+            raise ClosedError("the session is closed; open a new one")
+
+    def check_process(self) -> None:
+        """Refuse use in a forked child.
+
+        Raises
+        ------
+        ClosedError
+            If this is one.
+        """
+        if self.is_forked:
+            raise ClosedError(
+                "this process was forked from the one that opened the store; "
+                "handles do not survive a fork: open a store of its own here"
+            )
+
+    def refuse_new_work(self) -> bool:
+        """Close the desk; False if it was closed before."""
+        with self._lock:
+            was_closed, self._is_closed = self._is_closed, True
+        return not was_closed
+
+    def schema(self, table: str) -> TableSchema:
+        """Give a table's schema as far as this session has heard.
+
+        Raises
+        ------
+        UnknownTableError
+            With the nearest name.
+        """
+        catalog = self.backend.catalog()
+        schema = catalog.get(table)
+        if schema is None:
+            raise UnknownTableError(table, tuple(catalog))
+        return schema
+
+    def statement(self, key: Hashable, build: Callable[[], V]) -> V:
+        """Give what `build` once gave for this key; the least recently used is forgotten."""
+        with self._lock:
+            if key in self._statements:
+                self._statements.move_to_end(key)
+                found: V = self._statements[key]
+                return found
+        built = build()
+        with self._lock:
+            self._statements[key] = built
+            if len(self._statements) > STATEMENTS_MAX:
+                self._statements.popitem(last=False)
+        return built
+
+    def send(self, requests: Sequence[Request], agains: Sequence[Again]) -> tuple[Flight, ...]:
+        """Submit operations as one batch.
+
+        Raises
+        ------
+        ClosedError
+            If the session is closed.
+        """
+        self.check_usable()
+        pendings = self.backend.submit(tuple(requests))
+        with self._lock:
+            self._in_flight += len(pendings)
+        return tuple(Flight(self, pending, again) for pending, again in zip(pendings, agains, strict=True))
+
+    def landed(self) -> None:
+        """Count one operation as answered."""
+        with self._lock:
+            self._in_flight -= 1
+
+
+class Flight:
+    """One operation on its way."""
+
+    __slots__ = ("_again", "_desk", "_second", "pending")
+
+    def __init__(self, desk: Desk, pending: Pending, again: Again) -> None:
+        self._desk = desk
+        self._again = again
+        self._second: Future[Pending] | None = None
+        self.pending = pending
+        pending.outcome.add_done_callback(self._on_outcome)
+
+    def is_done(self) -> bool:
+        """Say whether the outcome is known."""
+        if not self.pending.outcome.done():
+            return False
+        second = self._second
+        if second is None:
+            return not _has_changed(self.pending)
+        return second.done() and (second.exception() is not None or second.result().outcome.done())
+
+    def outcome(self) -> Steps[Any]:
+        """Wait for the outcome; give it, or raise what it failed with."""
+        yield self.pending.outcome
+        try:
+            return self.pending.outcome.result()
+        except SchemaChanged:
+            second = self._send_again()
+        yield second
+        pending = second.result()
+        yield pending.outcome
+        try:
+            return pending.outcome.result()
+        except SchemaChanged as error:
+            raise RefusedError(
+                f"the table changed twice while the operation was on its way: {error}"
+            ) from error
+
+    def stable(self) -> Steps[None]:
+        """Wait until every correct replica has the operation."""
+        yield self.pending.stable
+        self.pending.stable.result()
+        if self.pending.outcome.done() and _has_changed(self.pending):
+            second = self._send_again()
+            yield second
+            pending = second.result()
+            yield pending.stable
+            pending.stable.result()
+
+    def _on_outcome(self, _: Future[Any]) -> None:
+        self._desk.landed()
+        if _has_changed(self.pending):
+            self._send_again()
+
+    def _send_again(self) -> Future[Pending]:
+        """Prepare and send again, once: the waiter or the callback, whoever comes first."""
+        with self._desk._lock:
+            if self._second is not None:
+                return self._second
+            second = self._second = Future()
+        try:
+            self._desk.backend.refresh_catalog().add_done_callback(self._on_catalog)
+        except Exception as error:  # noqa: BLE001  # Whoever waits is told, whatever it was.
+            second.set_exception(error)
+        return second
+
+    def _on_catalog(self, refreshed: Future[Catalog]) -> None:
+        second = self._second
+        assert second is not None
+        try:
+            request = self._again(refreshed.result())
+            second.set_result(self._desk.backend.submit((request,))[0])
+        except Exception as error:  # noqa: BLE001  # Whoever waits is told, whatever it was.
+            second.set_exception(error)
+
+
+def _has_changed(pending: Pending) -> bool:
+    return isinstance(pending.outcome.exception(), SchemaChanged)

@@ -1,0 +1,213 @@
+"""Handles: what a caller holds of an operation that is on its way.
+
+Rules of the file: every handle can be waited for, polled and awaited; each
+wait has a deadline and can be repeated. *Stable* means that every correct
+replica has the operation; the *result* means that it is executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
+
+from crescando.client.base import ReadOutcome, WriteOutcome
+from crescando.client.flight import Desk, Flight
+from crescando.client.outcome import WriteResult, summarise
+from crescando.client.waiting import Steps, checked_timeout, wait, wait_async
+from crescando.errors import RowsRejectedError
+from crescando.schema import TableSchema
+
+T = TypeVar("T")
+
+
+class _Handle(Generic[T]):
+    """Waiting, for whatever `_steps` of the subclass waits for."""
+
+    __slots__ = ("_desk",)
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def _steps(self) -> Steps[T]:
+        raise NotImplementedError
+
+    def _name(self) -> str:
+        raise NotImplementedError
+
+    def done(self) -> bool:
+        """Say whether the result is known, so that `result` does not wait."""
+        raise NotImplementedError
+
+    def result(self, timeout_s: float | None = None) -> T:
+        """Wait for the result.
+
+        Parameters
+        ----------
+        timeout_s : float, optional
+            The session's default if not given; 30 s unless it was opened otherwise.
+
+        Raises
+        ------
+        DeadlineError
+            If the time is over first; the operation goes on.
+        OperationError
+            As the operation failed; its `applied` says what it did.
+        """
+        self._desk.check_process()
+        seconds = checked_timeout(timeout_s, self._desk.timeout_s)
+        return wait(self._steps(), seconds, what=self._name(), twin="await handle")
+
+    async def wait(self, timeout_s: float | None = None) -> T:
+        """Await the result; the twin of `result` for event loops."""
+        self._desk.check_process()
+        seconds = checked_timeout(timeout_s, self._desk.timeout_s)
+        return await wait_async(self._steps(), seconds, what=self._name())
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self.wait().__await__()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._name()}, {'done' if self.done() else 'on its way'}>"
+
+
+class ControlHandle(_Handle[T]):
+    """A change of the catalog, or a question about it, on its way."""
+
+    __slots__ = ("_finish", "_future", "_what")
+
+    def __init__(self, desk: Desk, future: Future[Any], finish: Callable[[Any], T], what: str) -> None:
+        super().__init__(desk)
+        self._future = future
+        self._finish = finish
+        self._what = what
+
+    def _steps(self) -> Steps[T]:
+        yield self._future
+        return self._finish(self._future.result())
+
+    def _name(self) -> str:
+        return self._what
+
+    def done(self) -> bool:
+        return self._future.done()
+
+
+class ReadHandle(_Handle[T]):
+    """A read on its way."""
+
+    __slots__ = ("_finish", "_flight")
+
+    def __init__(self, desk: Desk, flight: Flight, finish: Callable[[ReadOutcome], T]) -> None:
+        super().__init__(desk)
+        self._flight = flight
+        self._finish = finish
+
+    @property
+    def number(self) -> int:
+        """The session's sequence number of the operation."""
+        return self._flight.pending.number
+
+    def _steps(self) -> Steps[T]:
+        outcome = yield from self._flight.outcome()
+        return self._finish(outcome)
+
+    def _name(self) -> str:
+        return f"read {self.number}"
+
+    def done(self) -> bool:
+        return self._flight.is_done()
+
+
+class WriteHandle(_Handle[WriteResult]):
+    """A write on its way; a bulk insert's several operations count as one write."""
+
+    __slots__ = ("_flights", "_schema")
+
+    def __init__(self, desk: Desk, flights: Sequence[Flight], schema: TableSchema) -> None:
+        super().__init__(desk)
+        self._flights = tuple(flights)
+        self._schema = schema
+
+    @property
+    def number(self) -> int:
+        """The session's sequence number of the (last) operation."""
+        return self._flights[-1].pending.number
+
+    @property
+    def position(self) -> int | None:
+        """The place of the (last) operation in the global order, once executed; None before."""
+        if not self.done():
+            return None
+        try:
+            return self.result(0, check=False).position
+        except Exception:  # noqa: BLE001  # A write that failed has no position.
+            return None
+
+    def _steps(self) -> Steps[WriteResult]:
+        outcomes: list[WriteOutcome] = []
+        for flight in self._flights:
+            outcomes.append((yield from flight.outcome()))
+        return summarise(self._schema, outcomes)
+
+    def _stable_steps(self) -> Steps[None]:
+        for flight in self._flights:
+            yield from flight.stable()
+
+    def _name(self) -> str:
+        first = self._flights[0].pending.number
+        return f"write {first}" if len(self._flights) == 1 else f"writes {first} to {self.number}"
+
+    def done(self) -> bool:
+        return all(flight.is_done() for flight in self._flights)
+
+    def result(self, timeout_s: float | None = None, *, check: bool = True) -> WriteResult:
+        """Wait until the write is executed.
+
+        Parameters
+        ----------
+        timeout_s : float, optional
+            The session's default if not given.
+        check : bool
+            Whether rejected rows are an error. Otherwise the result tells them.
+
+        Raises
+        ------
+        RowsRejectedError
+            If some rows kept their values.
+        DeadlineError
+            If the time is over first; the write goes on and may yet take effect.
+        OperationError
+            As the write failed; its `applied` says what it did.
+        """
+        return _checked(super().result(timeout_s), check)
+
+    async def wait(self, timeout_s: float | None = None, *, check: bool = True) -> WriteResult:
+        """Await the result; the twin of `result` for event loops."""
+        return _checked(await super().wait(timeout_s), check)
+
+    def stable(self, timeout_s: float | None = None) -> None:
+        """Wait until every correct replica has the write, executed or not.
+
+        Raises
+        ------
+        DeadlineError, RefusedError, LostError
+            If the time is over first, or the write will never be stable.
+        """
+        self._desk.check_process()
+        seconds = checked_timeout(timeout_s, self._desk.timeout_s)
+        wait(self._stable_steps(), seconds, what=self._name(), twin="await handle.wait_stable()")
+
+    async def wait_stable(self, timeout_s: float | None = None) -> None:
+        """Await stability; the twin of `stable` for event loops."""
+        self._desk.check_process()
+        seconds = checked_timeout(timeout_s, self._desk.timeout_s)
+        await wait_async(self._stable_steps(), seconds, what=self._name())
+
+
+def _checked(result: WriteResult, check: bool) -> WriteResult:
+    if check and result.rejected:
+        rejection = result.rejection
+        key, cause = ((), "") if rejection is None else (rejection.key, rejection.cause)
+        raise RowsRejectedError(result.affected, result.rejected, key, cause)
+    return result

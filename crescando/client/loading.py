@@ -1,0 +1,67 @@
+"""Inserts and upserts as requests: large ones split along the ring.
+
+Rules of the file: every operation is atomic by itself. Up to `ROWS_MAX` rows
+are one operation; more are sorted by ring position, equal positions in the
+order given, and cut, so that each operation concerns few storage processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from crescando.client.base import Request
+from crescando.client.columns import take
+from crescando.client.flight import Catalog
+from crescando.client.intake import Intake
+from crescando.engine.partition import ring_positions
+from crescando.engine.ranges import ranges_of_positions
+from crescando.engine.statement import Column, Kind, Shape
+from crescando.errors import TypeMismatchError, UnknownTableError
+from crescando.schema import ColumnDef, TableSchema
+
+ROWS_MAX = 8_192
+"""Rows of one operation: some hundred KiB, so that a bulk load leaves room between its parts."""
+
+
+def load_requests(kind: Kind, schema: TableSchema, intake: Intake) -> Iterator[Request]:
+    """Give the requests that insert or upsert rows."""
+    shape = Shape(
+        kind=kind,
+        table=schema.id,
+        schema_version=schema.version,
+        columns=tuple(definition.id for definition in intake.definitions),
+    )
+    key = intake.columns[[definition.name for definition in intake.definitions].index(schema.partition_key)]
+    positions = ring_positions(schema, key)
+    if intake.n_rows <= ROWS_MAX:
+        yield Request(shape, intake.columns, ranges_of_positions(positions))
+        return
+    order = np.argsort(positions, kind="stable")
+    for start in range(0, intake.n_rows, ROWS_MAX):
+        rows = order[start : start + ROWS_MAX]
+        parameters = tuple(take(column, rows) for column in intake.columns)
+        yield Request(shape, parameters, ranges_of_positions(positions[rows]))
+
+
+def load_again(
+    kind: Kind, table: str, definitions: tuple[ColumnDef, ...], columns: tuple[Column, ...], catalog: Catalog
+) -> Request:
+    """Prepare one operation against a newer catalog.
+
+    Raises
+    ------
+    UnknownTableError, UnknownColumnError
+        If the table or a column is gone.
+    TypeMismatchError
+        If a column has another type now.
+    """
+    schema = catalog.get(table)
+    if schema is None:
+        raise UnknownTableError(table, tuple(catalog))
+    renewed = tuple(schema.column(definition.name) for definition in definitions)
+    for old, new in zip(definitions, renewed, strict=True):
+        if old.type is not new.type:
+            raise TypeMismatchError(f"column {old.name!r} was {old.type.value} and is {new.type.value} now")
+    return next(load_requests(kind, schema, Intake(len(columns[0]), renewed, columns)))

@@ -1,0 +1,84 @@
+"""From the pieces of a read, one per scope, to its answer.
+
+Rules of the file: pieces come in any order and with dictionaries of their own;
+merging depends on neither. Aggregates are merged from partial states by the
+engine's own arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from crescando.client.answer import Answer
+from crescando.client.base import ReadOutcome
+from crescando.client.columns import unite
+from crescando.client.order import ordered
+from crescando.engine.aggregate import finish, merge_states
+from crescando.engine.base import Partials
+from crescando.engine.statement import PHYSICAL, Column, Scalar
+from crescando.errors import InvariantError
+from crescando.schema import DataType
+
+Finish = Callable[[ReadOutcome], Answer]
+
+
+def rows_answer(directions: Sequence[bool] = (), limit: int | None = None) -> Finish:
+    """Give what turns the pieces of a read into its answer.
+
+    Parameters
+    ----------
+    directions : sequence of bool
+        The last ``len(directions)`` columns of the pieces are sort keys, most
+        significant first, True for descending; they are cut off.
+    limit : int or None
+    """
+    n_keys = len(directions)
+
+    def finished(outcome: ReadOutcome) -> Answer:
+        names, columns = _merged(outcome)
+        n_outputs = len(names) - n_keys
+        keys = list(zip(columns[n_outputs:], directions, strict=True))
+        return Answer(outcome.position, names[:n_outputs], ordered(columns[:n_outputs], keys, limit))
+
+    return finished
+
+
+def aggregates_answer(names: Sequence[str]) -> Finish:
+    """Give what turns the partial states of a read into its one row."""
+
+    def finished(outcome: ReadOutcome) -> Answer:
+        columns = [_scalar_column(*_finished(outcome.partials, index)) for index in range(len(names))]
+        return Answer(outcome.position, tuple(names), columns)
+
+    return finished
+
+
+def count_answer(outcome: ReadOutcome) -> int:
+    """Give the number that a lone count(*) found."""
+    value = _finished(outcome.partials, 0)[1]
+    assert isinstance(value, int)
+    return value
+
+
+def _merged(outcome: ReadOutcome) -> tuple[tuple[str, ...], list[Column]]:
+    if not outcome.pieces:
+        raise InvariantError("a read of rows was answered without any piece")
+    names = outcome.pieces[0].names
+    # An empty piece may have been given a dictionary all the same; it adds nothing.
+    filled = [piece for piece in outcome.pieces if len(piece.columns[0])] or outcome.pieces[:1]
+    return names, [unite([piece.columns[place] for piece in filled]) for place in range(len(names))]
+
+
+def _finished(partials: Sequence[Partials], index: int) -> tuple[DataType, Scalar]:
+    if not partials:
+        raise InvariantError("a read of aggregates was answered without any partial state")
+    return finish(merge_states([partial.states[index] for partial in partials]))
+
+
+def _scalar_column(kind: DataType, value: Scalar) -> Column:
+    valid = np.array([value is not None])
+    if kind is DataType.STRING:
+        return Column(kind, np.zeros(1, np.int32), valid, () if value is None else (str(value),))
+    return Column(kind, np.array([0 if value is None else value], PHYSICAL[kind]), valid)

@@ -1,0 +1,129 @@
+"""Prepared statements: bound once, submitted thousands of times.
+
+Rules of the file: preparing checks everything that does not depend on values;
+`many` submits one operation per set of values as one batch. Each operation
+stands alone: it has its own place in the order, its own handle, and other
+sessions' operations may come between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from crescando.client.base import ReadOutcome, Request
+from crescando.client.flight import Again, Catalog, Desk, Flight
+from crescando.client.handles import ReadHandle, WriteHandle
+from crescando.client.template import Params, Prepared, Template
+from crescando.engine.statement import Kind
+from crescando.errors import UnknownTableError
+from crescando.schema import TableSchema
+
+H = TypeVar("H", bound=ReadHandle[Any] | WriteHandle)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundOperation(Generic[H]):
+    """One operation with its values, ready for `Session.submit_many`."""
+
+    request: Request
+    again: Again
+    handle: Callable[[Flight], H]
+
+
+class PreparedStatement(Generic[H]):
+    """A statement whose values come later; made by ``Table.prepare_*``.
+
+    Parameters
+    ----------
+    desk : Desk
+    table : str
+    template : Template
+    finish : callable or None
+        Turns a read's outcome into its result; None for writes.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        table: str,
+        template: Template,
+        finish: Callable[[ReadOutcome], Any] | None,
+    ) -> None:
+        self._desk = desk
+        self._table = table
+        self._template = template
+        self._finish = finish
+        self._prepared = Prepared(template, desk.schema(table))
+
+    def __call__(self, params: Params = ()) -> H:
+        """Submit one operation and give its handle."""
+        return self.many([params])[0]
+
+    def many(self, params_list: Sequence[Params]) -> list[H]:
+        """Submit one operation per set of values, as one batch in this order.
+
+        Parameters
+        ----------
+        params_list : sequence
+            Tuples for ``?``, mappings for ``:name``.
+
+        Returns
+        -------
+        list of ReadHandle or WriteHandle, in the same order
+
+        Raises
+        ------
+        StatementError
+            If a set of values does not fit; then nothing was sent.
+        ClosedError
+            If the session is closed.
+        """
+        if not params_list:
+            return []
+        prepared = self._current()
+        requests = prepared.requests(params_list)
+        flights = self._desk.send(requests, [partial(self._again, params) for params in params_list])
+        return [self._handle(prepared.schema, flight) for flight in flights]
+
+    def bind(self, params: Params = ()) -> BoundOperation[H]:
+        """Give one operation for `Session.submit_many`, which mixes statements in one batch."""
+        prepared = self._current()
+        request = prepared.requests([params])[0]
+        return BoundOperation(request, partial(self._again, params), partial(self._handle, prepared.schema))
+
+    def _current(self) -> Prepared:
+        schema = self._desk.schema(self._table)
+        prepared = self._prepared
+        if schema is not prepared.schema and schema != prepared.schema:
+            prepared = self._prepared = Prepared(self._template, schema)
+        return prepared
+
+    def _again(self, params: Params, catalog: Catalog) -> Request:
+        if self._table not in catalog:
+            raise UnknownTableError(self._table, tuple(catalog))
+        return Prepared(self._template, catalog[self._table]).requests([params])[0]
+
+    def _handle(self, schema: TableSchema, flight: Flight) -> H:
+        handle: Any
+        if self._template.kind is Kind.READ:
+            assert self._finish is not None
+            handle = ReadHandle(self._desk, flight, self._finish)
+        else:
+            handle = WriteHandle(self._desk, (flight,), schema)
+        return handle  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return f"<prepared {self._template.kind.value} on {self._table!r}>"
+
+
+def submit_many(desk: Desk, operations: Sequence[BoundOperation[Any]]) -> list[Any]:
+    """Submit operations of any prepared statements as one batch."""
+    if not operations:
+        return []
+    flights = desk.send(
+        [operation.request for operation in operations], [operation.again for operation in operations]
+    )
+    return [operation.handle(flight) for operation, flight in zip(operations, flights, strict=True)]

@@ -1,0 +1,299 @@
+"""Sessions and stores: what applications open, use and close.
+
+Rules of the file: a session is one ordered stream of operations over one
+`Backend`; it may be used by many threads. A store has a default session, makes
+further ones, and ends everything that the composition root started; all of it
+is handed in, so that nothing here knows what a cluster is made of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from crescando.client.base import Backend
+from crescando.client.flight import Catalog, Desk
+from crescando.client.handles import ControlHandle
+from crescando.client.inference import schema_from
+from crescando.client.prepared import BoundOperation, submit_many
+from crescando.client.table import Table
+from crescando.client.waiting import TIMEOUT_S_DEFAULT, checked_timeout
+from crescando.errors import SpecError, UnknownTableError
+from crescando.schema import Partition, TableSchema
+
+C = TypeVar("C")
+
+CLOSE_TIMEOUT_S = 10.0
+"""How long closing waits for what is on its way, if nobody says otherwise."""
+
+
+class Session:
+    """An ordered stream of operations: later ones come after earlier ones.
+
+    Reads see the session's own earlier writes. All methods may be called from
+    any thread.
+
+    Parameters
+    ----------
+    backend : Backend
+    name : str
+    timeout_s : float
+        How long calls wait if they do not say.
+    """
+
+    def __init__(self, backend: Backend, name: str = "default", timeout_s: float = TIMEOUT_S_DEFAULT) -> None:
+        self._desk = Desk(backend, checked_timeout(timeout_s, TIMEOUT_S_DEFAULT))
+        self.name = name
+
+    # Tables.
+    def table(self, name: str, *, timeout_s: float | None = None) -> Table:
+        """Give a table by name.
+
+        Raises
+        ------
+        UnknownTableError
+            With the nearest name, if the cluster has no such table.
+        """
+        self._desk.check_usable()
+        if name in self._desk.backend.catalog():
+            return Table(self._desk, name)
+        return self.table_nowait(name).result(timeout_s)
+
+    def table_nowait(self, name: str) -> ControlHandle[Table]:
+        """Ask the cluster for a table; the awaitable twin of `table`."""
+
+        def found(catalog: Catalog) -> Table:
+            if name not in catalog:
+                raise UnknownTableError(name, tuple(catalog))
+            return Table(self._desk, name)
+
+        return self._ask_catalog(found, f"the look-up of table {name!r}")
+
+    def tables(self, *, timeout_s: float | None = None) -> tuple[str, ...]:
+        """Give the names of all tables, sorted."""
+        return self.tables_nowait().result(timeout_s)
+
+    def tables_nowait(self) -> ControlHandle[tuple[str, ...]]:
+        """Ask the cluster for its tables; the awaitable twin of `tables`."""
+        return self._ask_catalog(lambda catalog: tuple(sorted(catalog)), "the list of tables")
+
+    def create_table(
+        self,
+        schema: TableSchema | str,
+        *,
+        like: object = None,
+        partition_key: str | None = None,
+        primary_key: str | Sequence[str] = (),
+        partition: Partition | None = None,
+        timeout_s: float | None = None,
+    ) -> Table:
+        """Make a table, empty, and wait until every process has it.
+
+        Parameters
+        ----------
+        schema : TableSchema or str
+            The whole schema; or a name, and the rest from `like`.
+        like : object
+            A frame whose types the columns get; see `schema_from`. No rows are loaded.
+        partition_key, primary_key, partition
+            As for `schema_from`.
+        timeout_s : float, optional
+
+        Raises
+        ------
+        SpecError
+            If the schema is not valid.
+        RefusedError
+            If the cluster refused it, for example because the table exists.
+        """
+        handle = self.create_table_nowait(
+            schema, like=like, partition_key=partition_key, primary_key=primary_key, partition=partition
+        )
+        return handle.result(timeout_s)
+
+    def create_table_nowait(
+        self,
+        schema: TableSchema | str,
+        *,
+        like: object = None,
+        partition_key: str | None = None,
+        primary_key: str | Sequence[str] = (),
+        partition: Partition | None = None,
+    ) -> ControlHandle[Table]:
+        """Submit a `create_table` and give its handle."""
+        self._desk.check_usable()
+        if isinstance(schema, str):
+            if like is None:
+                raise SpecError("pass a TableSchema, or a name and like=frame")
+            schema = schema_from(
+                schema, like, partition_key=partition_key, primary_key=primary_key, partition=partition
+            )
+        elif like is not None or partition_key is not None or primary_key or partition is not None:
+            raise SpecError("a TableSchema says everything; like and the keys go with a name only")
+        schema.validate()
+        future = self._desk.backend.create_table(schema)
+        return ControlHandle(
+            self._desk,
+            future,
+            lambda made: Table(self._desk, made.name),
+            f"the creation of table {schema.name!r}",
+        )
+
+    def drop_table(self, name: str, *, timeout_s: float | None = None) -> None:
+        """Remove a table and its rows, and wait until every process has.
+
+        Raises
+        ------
+        UnknownTableError
+            With the nearest name, if there is no such table.
+        """
+        if name not in self._desk.backend.catalog():
+            self.table(name, timeout_s=timeout_s)
+        self.drop_table_nowait(name).result(timeout_s)
+
+    def drop_table_nowait(self, name: str) -> ControlHandle[None]:
+        """Submit a `drop_table` and give its handle."""
+        self._desk.check_usable()
+        future = self._desk.backend.drop_table(name)
+        return ControlHandle(self._desk, future, lambda _: None, f"the removal of table {name!r}")
+
+    # Operations.
+    def submit_many(self, operations: Sequence[BoundOperation[Any]]) -> list[Any]:
+        """Submit operations of prepared statements, on any tables, as one batch.
+
+        Parameters
+        ----------
+        operations : sequence of BoundOperation
+            From ``prepared.bind(params)``.
+
+        Returns
+        -------
+        list of ReadHandle or WriteHandle, in the same order
+        """
+        return submit_many(self._desk, operations)
+
+    def in_flight(self) -> int:
+        """Count the operations that are sent and not answered."""
+        return self._desk.in_flight
+
+    # The end.
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Refuse new work, wait for what is on its way, and leave the cluster.
+
+        Closing twice does nothing; closing in a forked child does nothing.
+        """
+        seconds = checked_timeout(timeout_s, CLOSE_TIMEOUT_S)
+        if self._desk.is_forked:
+            return
+        if self._desk.refuse_new_work():
+            self._desk.backend.close(seconds)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the session refuses new work."""
+        return self._desk.is_closed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else f"{self.in_flight()} in flight"
+        return f"<session {self.name!r}, {state}>"
+
+    def _ask_catalog(self, finish: Callable[[Catalog], Any], what: str) -> ControlHandle[Any]:
+        self._desk.check_usable()
+        return ControlHandle(self._desk, self._desk.backend.refresh_catalog(), finish, what)
+
+
+class Store(Session, Generic[C]):
+    """An open store: a session of its own, and the maker of others.
+
+    Parameters
+    ----------
+    backend : Backend
+        Of the default session.
+    connect : callable
+        Makes the backend of a further session, by its name.
+    cluster : object
+        What administers the processes behind.
+    shutdown : callable
+        Ends everything that was started for the store, within the given seconds.
+    description : str
+        What the store is made of, for its `repr`.
+    timeout_s : float
+        How long calls wait if they do not say.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        connect: Callable[[str], Backend],
+        cluster: C,
+        shutdown: Callable[[float], None],
+        description: str,
+        timeout_s: float = TIMEOUT_S_DEFAULT,
+    ) -> None:
+        super().__init__(backend, "default", timeout_s)
+        self._connect = connect
+        self._cluster = cluster
+        self._shutdown = shutdown
+        self._description = description
+        self._sessions: dict[str, Session] = {}
+        self._making = threading.Lock()
+
+    @property
+    def cluster(self) -> C:
+        """What administers the processes behind."""
+        self._desk.check_process()
+        return self._cluster
+
+    def session(self, name: str, *, timeout_s: float | None = None) -> Session:
+        """Open a session; the same name gives the same open session.
+
+        Raises
+        ------
+        ClosedError
+            If the store is closed.
+        """
+        with self._making:
+            self._desk.check_usable()
+            found = self._sessions.get(name)
+            if found is None or found.is_closed:
+                seconds = checked_timeout(timeout_s, self._desk.timeout_s)
+                found = self._sessions[name] = Session(self._connect(name), name, seconds)
+            return found
+
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Close every session, then everything that was started for the store."""
+        end = time.monotonic() + checked_timeout(timeout_s, CLOSE_TIMEOUT_S)
+        if self._desk.is_forked:
+            return
+        with self._making:
+            if not self._desk.refuse_new_work():
+                return
+            sessions = [session for session in self._sessions.values() if not session.is_closed]
+        for session in sessions:
+            session.close(max(0.0, end - time.monotonic()))
+        self._desk.backend.close(max(0.0, end - time.monotonic()))
+        self._shutdown(max(0.0, end - time.monotonic()))
+
+    def __repr__(self) -> str:
+        return f"<crescando store: {self._description}{', closed' if self.is_closed else ''}>"

@@ -1,0 +1,303 @@
+"""The verbs of a table.
+
+Rules of the file: writes return a handle at once, since a stream of writes is
+what the system is made for; reads block, and have a ``_nowait`` form that
+returns a handle. Every statement is checked before anything is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from crescando.client.answer import Answer
+from crescando.client.expression import ColumnName, Expr, Ordering
+from crescando.client.flight import Desk
+from crescando.client.handles import ReadHandle, WriteHandle
+from crescando.client.intake import take_in
+from crescando.client.loading import load_again, load_requests
+from crescando.client.merging import aggregates_answer, count_answer, rows_answer
+from crescando.client.prepared import PreparedStatement
+from crescando.client.template import AggregateCall, Params, Template
+from crescando.client.textual import (
+    Columns,
+    OrderBy,
+    SetList,
+    Where,
+    aggregate_template,
+    delete_template,
+    orderings_of,
+    read_template,
+    update_template,
+)
+from crescando.engine.statement import Kind
+from crescando.errors import PredicateError, StatementError
+from crescando.schema import TableSchema
+
+PreparedRead = PreparedStatement[ReadHandle[Answer]]
+PreparedWrite = PreparedStatement[WriteHandle]
+
+S = TypeVar("S")
+
+
+class Table:
+    """A table of a session; made by ``Session.table``.
+
+    Predicates are expressions (``col("origin") == "JFK"``), text with ``?`` or
+    ``:name`` and `params`, or None for every row.
+
+    Parameters
+    ----------
+    desk : Desk
+    name : str
+    """
+
+    def __init__(self, desk: Desk, name: str) -> None:
+        self._desk = desk
+        self.name = name
+
+    @property
+    def schema(self) -> TableSchema:
+        """The schema, as far as this session has heard."""
+        return self._desk.schema(self.name)
+
+    # Writes.
+    def insert(self, rows: object, *, nan_is_null: bool = False) -> WriteHandle:
+        """Add rows; a row whose key exists is rejected and stays as it is.
+
+        Parameters
+        ----------
+        rows : object
+            One dict, dicts, a dict of columns, a NumPy structured array, a
+            DataFrame, an Arrow table or stream; see `crescando.client.intake`.
+            Columns not given become NULL.
+        nan_is_null : bool
+            Whether every NaN is NULL.
+
+        Returns
+        -------
+        WriteHandle
+            One for all. More than 8,192 rows are several operations, each
+            atomic by itself, along the ring.
+
+        Raises
+        ------
+        UnknownColumnError, TypeMismatchError
+            If the rows do not fit the table; then nothing was sent.
+        ClosedError
+            If the session is closed.
+        """
+        return self._load(Kind.INSERT, rows, nan_is_null)
+
+    def upsert(self, rows: object, *, nan_is_null: bool = False) -> WriteHandle:
+        """Add rows, or replace the given columns of those whose key exists.
+
+        Takes and raises what `insert` does. Of rows with equal keys in one
+        call the last wins.
+        """
+        if not self.schema.primary_key:
+            raise StatementError(f"table {self.name!r} has no primary key to upsert by; use insert")
+        return self._load(Kind.UPSERT, rows, nan_is_null)
+
+    def update(self, where: Where, set: SetList, params: Params = ()) -> WriteHandle:
+        """Change the rows that a predicate matches.
+
+        Parameters
+        ----------
+        where : Expr, str or None
+        set : mapping or str
+            Column to constant or expression over the old row; or a SET list as
+            text, whose ``?`` come before those of `where`.
+        params : sequence or mapping
+
+        Raises
+        ------
+        KeyUpdateError
+            For a column of the key.
+        StatementError
+            If the statement is wrong otherwise; then nothing was sent.
+        """
+        return self.prepare_update(where, set)(params)
+
+    def delete(self, where: Where, params: Params = ()) -> WriteHandle:
+        """Remove the rows that a predicate matches; None removes all."""
+        return self.prepare_delete(where)(params)
+
+    # Reads.
+    def select(
+        self,
+        columns: Columns = None,
+        where: Where = None,
+        params: Params = (),
+        *,
+        order_by: OrderBy = None,
+        limit: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Answer:
+        """Read rows, at one position of the order.
+
+        Parameters
+        ----------
+        columns : sequence of str or Expr, optional
+            Names, expressions, or text such as ``"upper(origin) AS o"``; all
+            columns if not given.
+        where : Expr, str or None
+        params : sequence or mapping
+            Values for ``?`` (columns first, then `where`) or ``:name``.
+        order_by : sequence of str or Expr, optional
+            ``"x"``, ``"x desc"``, ``col("x").desc()``; ties go by the primary key.
+        limit : int, optional
+            Most rows to give.
+        timeout_s : float, optional
+            The session's default if not given.
+
+        Raises
+        ------
+        StatementError
+            If the statement is wrong; nothing was sent.
+        ReadFailedError
+            If the predicate or a column has no value on some row.
+        DeadlineError
+            If the time is over first.
+        """
+        handle = self.select_nowait(columns, where, params, order_by=order_by, limit=limit)
+        return handle.result(timeout_s)
+
+    def select_nowait(
+        self,
+        columns: Columns = None,
+        where: Where = None,
+        params: Params = (),
+        *,
+        order_by: OrderBy = None,
+        limit: int | None = None,
+    ) -> ReadHandle[Answer]:
+        """Submit a `select` and give its handle."""
+        return self.prepare_select(columns, where, order_by=order_by, limit=limit)(params)
+
+    def aggregate(
+        self,
+        where: Where = None,
+        params: Params = (),
+        *,
+        timeout_s: float | None = None,
+        **aggregates: AggregateCall,
+    ) -> Answer:
+        """Read aggregates: ``table.aggregate(n=agg.count(), late=agg.max("dep_delay"))``.
+
+        Returns
+        -------
+        Answer
+            One row, a column per aggregate.
+        """
+        return self.aggregate_nowait(where, params, **aggregates).result(timeout_s)
+
+    def aggregate_nowait(
+        self, where: Where = None, params: Params = (), **aggregates: AggregateCall
+    ) -> ReadHandle[Answer]:
+        """Submit an `aggregate` and give its handle."""
+        return self.prepare_aggregate(where, **aggregates)(params)
+
+    def count(self, where: Where = None, params: Params = (), *, timeout_s: float | None = None) -> int:
+        """Count the rows that a predicate matches."""
+        return self.count_nowait(where, params).result(timeout_s)
+
+    def count_nowait(self, where: Where = None, params: Params = ()) -> ReadHandle[int]:
+        """Submit a `count` and give its handle."""
+        template = aggregate_template(where, {"count": AggregateCall("count", None)})
+        statement: PreparedStatement[ReadHandle[int]] = PreparedStatement(
+            self._desk, self.name, template, count_answer
+        )
+        return statement(params)
+
+    # Prepared statements.
+    def prepare_select(
+        self,
+        columns: Columns = None,
+        where: Where = None,
+        *,
+        order_by: OrderBy = None,
+        limit: int | None = None,
+    ) -> PreparedRead:
+        """Prepare a `select`: call it with values, or give many sets of values to its ``many``."""
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+            raise PredicateError(f"limit is a number of rows, not {limit!r}")
+
+        def prepare() -> PreparedRead:
+            template = read_template(columns, where)
+            orderings = orderings_of(order_by)
+            if orderings:
+                template, orderings = self._with_sort_keys(template, orderings)
+            directions = [ordering.is_descending for ordering in orderings]
+            return PreparedStatement(self._desk, self.name, template, rows_answer(directions, limit))
+
+        return self._remembered(("select", columns, where, order_by, limit), prepare)
+
+    def prepare_aggregate(self, where: Where = None, **aggregates: AggregateCall) -> PreparedRead:
+        """Prepare an `aggregate`."""
+        template = aggregate_template(where, aggregates)
+        return PreparedStatement(self._desk, self.name, template, aggregates_answer(tuple(aggregates)))
+
+    def prepare_update(self, where: Where, set: SetList) -> PreparedWrite:
+        """Prepare an `update`."""
+
+        def prepare() -> PreparedWrite:
+            return PreparedStatement(self._desk, self.name, update_template(where, set), None)
+
+        return self._remembered(("update", where, set), prepare)
+
+    def prepare_delete(self, where: Where) -> PreparedWrite:
+        """Prepare a `delete`."""
+
+        def prepare() -> PreparedWrite:
+            return PreparedStatement(self._desk, self.name, delete_template(where), None)
+
+        return self._remembered(("delete", where), prepare)
+
+    def __repr__(self) -> str:
+        return f"<table {self.name!r}>"
+
+    def _load(self, kind: Kind, rows: object, nan_is_null: bool) -> WriteHandle:
+        self._desk.check_usable()
+        schema = self.schema
+        intake = take_in(schema, rows, fills_missing=kind is Kind.INSERT, nan_is_null=nan_is_null)
+        requests = list(load_requests(kind, schema, intake))
+        agains = [
+            partial(load_again, kind, self.name, intake.definitions, request.parameters)
+            for request in requests
+        ]
+        return WriteHandle(self._desk, self._desk.send(requests, agains), schema)
+
+    def _with_sort_keys(
+        self, template: Template, orderings: Sequence[Ordering]
+    ) -> tuple[Template, tuple[Ordering, ...]]:
+        """Add the sort keys as last output columns, the primary key as the last of them."""
+        schema = self.schema
+        outputs = template.outputs or tuple((name, ColumnName(name)) for name in schema.column_names)
+        keys = (*orderings, *(Ordering(ColumnName(name), False) for name in schema.primary_key))
+        terms = dict(outputs)
+        hidden: list[tuple[str, Expr]] = []
+        for index, key in enumerate(keys):
+            # A name that stands for an output column means that column, as in SQL.
+            is_output = isinstance(key.term, ColumnName) and key.term.name in terms and index < len(orderings)
+            term = terms[key.term.name] if is_output and isinstance(key.term, ColumnName) else key.term
+            hidden.append((f"order by {index}", term))
+        return (
+            Template(Kind.READ, template.where, (*outputs, *hidden)),
+            keys,
+        )
+
+    def _remembered(self, key: tuple[object, ...], prepare: Callable[[], S]) -> S:
+        """Keep statements that are text only: the same text will come again."""
+        flat = tuple(tuple(part) if isinstance(part, list) else part for part in key)
+        if not all(_is_text(part) for part in flat):
+            return prepare()
+        schema = self.schema
+        return self._desk.statement((schema.id, schema.version, *flat), prepare)
+
+
+def _is_text(part: object) -> bool:
+    if isinstance(part, tuple):
+        return all(isinstance(each, str) for each in part)
+    return part is None or isinstance(part, (str, int))

@@ -1,0 +1,169 @@
+"""What users may write where an expression is meant: names, text and constants.
+
+Rules of the file: a str that is an identifier names a column, any other str is
+text for `crescando.sql` (which is imported only then); in SET a str is a
+constant, since that is what people store. ``?`` are numbered through a
+statement as it would be written in SQL: columns, then SET, then WHERE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from crescando.client.expression import Aliased, ColumnName, Expr, Operand, Ordering, lit
+from crescando.client.slot import placeholders
+from crescando.client.template import AggregateCall, Params, Template
+from crescando.engine.statement import Kind
+from crescando.errors import PredicateError
+
+ExpressionLike = Expr | str
+"""An expression, a column name, or text."""
+
+Where = Expr | str | None
+"""A predicate; None is every row."""
+
+Columns = Sequence[ExpressionLike] | ExpressionLike | None
+"""Output columns; None is every column of the table."""
+
+SetList = Mapping[str, Operand] | str
+"""Assignments: column to expression or constant, or the text of a SET list."""
+
+OrderBy = Sequence[ExpressionLike | Ordering] | ExpressionLike | Ordering | None
+
+
+def expr(text: str, params: Params = ()) -> Expr:
+    """Give the expression that a text stands for: ``expr("dep_delay + ?", (5,))``.
+
+    Needs the extra ``crescando[sql]``.
+
+    Raises
+    ------
+    PredicateError
+        With text and position, if it is malformed, or parameters are missing.
+    """
+    from crescando.sql.where import parse_expression
+
+    return parse_expression(text, params)
+
+
+def expression_of(value: ExpressionLike, first_positional: int = 0) -> Expr:
+    """Give what a column name, text or expression stands for.
+
+    Raises
+    ------
+    PredicateError
+        If it is malformed text, or something else.
+    """
+    if isinstance(value, Expr):
+        return value
+    if not isinstance(value, str):
+        raise PredicateError(f"a column name, text or expression is needed, not {value!r}")
+    if value.isidentifier():
+        return ColumnName(value)
+    from crescando.sql.where import parse_where
+
+    return parse_where(value, first_positional)
+
+
+def read_template(columns: Columns, where: Where) -> Template:
+    """Give the template of a SELECT."""
+    outputs: list[tuple[str, Expr]] = []
+    listed = () if columns is None else [columns] if isinstance(columns, (Expr, str)) else columns
+    for column in listed:
+        outputs.append(_output(column, _n_positional(outputs)))
+    if columns is not None and not outputs:
+        raise PredicateError("a read has at least one column; pass None for all")
+    _refuse_twice([name for name, _ in outputs], "output column")
+    return Template(Kind.READ, predicate_of(where, _n_positional(outputs)), tuple(outputs))
+
+
+def aggregate_template(where: Where, aggregates: Mapping[str, AggregateCall]) -> Template:
+    """Give the template of a SELECT of aggregates."""
+    if not aggregates:
+        raise PredicateError("name at least one aggregate, such as n=agg.count()")
+    for name, aggregate in aggregates.items():
+        if not isinstance(aggregate, AggregateCall):
+            raise PredicateError(f"{name} is not an aggregate; write {name}=agg.sum(...), for example")
+    return Template(Kind.READ, predicate_of(where), aggregates=tuple(aggregates.items()))
+
+
+def update_template(where: Where, assignments: SetList) -> Template:
+    """Give the template of an UPDATE."""
+    if isinstance(assignments, str):
+        from crescando.sql.where import parse_assignments
+
+        listed = parse_assignments(assignments)
+    elif isinstance(assignments, Mapping):
+        listed = tuple((name, lit(value)) for name, value in assignments.items())
+    else:
+        raise PredicateError(f"set is a dict of columns and values, or text, not {assignments!r}")
+    if not listed:
+        raise PredicateError("an update assigns at least one column")
+    _refuse_twice([name for name, _ in listed], "assigned column")
+    return Template(Kind.UPDATE, predicate_of(where, _n_positional(listed)), assignments=listed)
+
+
+def delete_template(where: Where) -> Template:
+    """Give the template of a DELETE."""
+    return Template(Kind.DELETE, predicate_of(where))
+
+
+def predicate_of(where: Where, first_positional: int = 0) -> Expr | None:
+    """Give a WHERE as an expression; None for every row.
+
+    Raises
+    ------
+    PredicateError
+        If it is malformed text, or something else.
+    """
+    if where is None:
+        return None
+    if isinstance(where, bool):
+        raise PredicateError(
+            f"the predicate is {where}, not an expression: was a comparison evaluated by Python, "
+            "for example by 'and', 'in' or a column's name instead of col(name)?"
+        )
+    return expression_of(where, first_positional)
+
+
+def orderings_of(order_by: OrderBy) -> tuple[Ordering, ...]:
+    """Give ORDER BY items; text may end in ``asc`` or ``desc``."""
+    if order_by is None:
+        return ()
+    listed = [order_by] if isinstance(order_by, (Expr, str, Ordering)) else order_by
+    orderings = tuple(_ordering(item) for item in listed)
+    if placeholders(ordering.term for ordering in orderings):
+        raise PredicateError("order_by takes no parameters")
+    return orderings
+
+
+def _ordering(item: ExpressionLike | Ordering) -> Ordering:
+    if isinstance(item, Ordering):
+        return item
+    if isinstance(item, str):
+        head, _, direction = item.strip().rpartition(" ")
+        if head and direction.lower() in ("asc", "desc"):
+            return Ordering(expression_of(head.strip()), direction.lower() == "desc")
+        item = item.strip()
+    return Ordering(expression_of(item), False)
+
+
+def _output(column: ExpressionLike, first_positional: int) -> tuple[str, Expr]:
+    if isinstance(column, str) and not column.isidentifier():
+        from crescando.sql.where import parse_output
+
+        return parse_output(column, first_positional)
+    expression = expression_of(column)
+    if isinstance(expression, Aliased):
+        return expression.name, expression.term
+    return expression.name if isinstance(expression, ColumnName) else repr(expression), expression
+
+
+def _n_positional(named: Sequence[tuple[str, Expr]]) -> int:
+    return sum(isinstance(key, int) for key in placeholders(term for _, term in named))
+
+
+def _refuse_twice(names: Sequence[str], what: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise PredicateError(f"the {what} {name!r} is named twice")
