@@ -10,8 +10,11 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from crescando import ColumnDef, DataType, RangePartition, TableSchema, agg, col, functions
-from crescando.demo.flights import FIELDS, KEY, NAMES, Field, Flights, Row, Value
+from crescando.demo.flights import FIELDS, KEY, NAMES, Flights, Row, Value
 from crescando.demo.operations import (
     SHOWN,
     CancelEvening,
@@ -62,13 +65,18 @@ def instant(text: str) -> datetime:
     return datetime.strptime(text, INSTANT).replace(tzinfo=UTC)
 
 
-def batch_of(flights: Flights) -> dict[str, list[Any]]:
-    """Give flights as a dict of columns."""
-    return {field.name: _column(field, flights.columns[field.name]) for field in FIELDS}
+def batch_of(flights: Flights) -> dict[str, Any]:
+    """Give flights as a dict of columns: lists, and for instants NumPy's, which are UTC."""
+    return {
+        field.name: _instants(flights.columns[field.name])
+        if field.type == "timestamp"
+        else flights.columns[field.name]
+        for field in FIELDS
+    }
 
 
-def _column(field: Field, values: list[Value]) -> list[Any]:
-    return [instant(str(value)) for value in values] if field.type == "timestamp" else values
+def _instants(values: list[Value]) -> NDArray[np.datetime64]:
+    return np.array([str(value).removesuffix("Z") for value in values], "datetime64[us]")
 
 
 def dicts_of(rows: tuple[Row, ...]) -> list[dict[str, Any]]:

@@ -14,6 +14,8 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from crescando.client.expression import Call, ColumnName, Expr, Literal, Membership
 from crescando.demo.workload import INSTANT
 from crescando.errors import LostError, ReadLostError, RefusedError
@@ -97,6 +99,8 @@ def sql(expression: object, values: list[Any]) -> str:
 
 def plain(value: Any) -> Any:
     """Give instants as text, as the stand-in keeps them."""
+    if isinstance(value, np.datetime64):
+        return f"{np.datetime_as_string(value, unit='s')}Z"
     return value.strftime(INSTANT) if isinstance(value, datetime) else value
 
 
