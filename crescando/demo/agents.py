@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from crescando import Session
 from crescando.demo.operations import Operation, is_read
 from crescando.demo.record import Answered, Record, Unanswered, Written
 from crescando.demo.verbs import submit
@@ -61,7 +62,7 @@ class Agent(threading.Thread):
     def __init__(
         self,
         number: int,
-        session: Any,
+        session: Session,
         table_name: str,
         operations: Iterator[Operation],
         *,

@@ -62,18 +62,18 @@ class _Failure:
     what: str
     after: float
     """Share of the operations after which it comes."""
-    pick: Callable[[Any], ProcessId]
-    """Chooses the process, given the cluster."""
+    pick: Callable[[Any], ProcessId | None]
+    """Chooses the process, given the cluster; None if it cannot be told now."""
 
 
-def _lead_router(cluster: Any) -> ProcessId:
-    process: ProcessId = cluster.status().lead_router
+def _lead_router(cluster: Any) -> ProcessId | None:
+    process: ProcessId | None = cluster.status().lead_router
     return process
 
 
 def _first_owner(cluster: Any) -> ProcessId:
     """Give the storage process that owns most of the ring ranges, by name among equals."""
-    owners = [process for process, _ in cluster.replicas(TABLE)]
+    owners: list[ProcessId] = [process for process, _ in cluster.replicas(TABLE)]
     return max(sorted(set(owners)), key=owners.count)
 
 
@@ -105,7 +105,7 @@ class Saboteur:
         failure = self._due[0][0]
         process = failure.pick(self._cluster)
         in_flight = sum(agent.session.in_flight() for agent in self._agents)
-        if in_flight < IN_FLIGHT_MIN:
+        if process is None or in_flight < IN_FLIGHT_MIN:
             return
         self._cluster.kill(process)
         self._due.pop(0)
@@ -119,7 +119,7 @@ def run(plan: Plan, progress: Telling, open_store: Callable[..., Any] | None = N
     Parameters
     ----------
     plan : Plan
-    progress : Progress
+    progress : Telling
     open_store : callable or None
         Opens the store, with the arguments of `crescando.open`, which is the default.
 

@@ -13,7 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crescando import ColumnDef, DataType, RangePartition, TableSchema, agg, col, functions
+from crescando import (
+    Answer,
+    ColumnDef,
+    DataType,
+    Expr,
+    RangePartition,
+    ReadHandle,
+    Table,
+    TableSchema,
+    WriteHandle,
+    agg,
+    col,
+    functions,
+)
 from crescando.demo.flights import FIELDS, KEY, NAMES, Flights, Row, Value
 from crescando.demo.operations import (
     SHOWN,
@@ -90,7 +103,7 @@ def dicts_of(rows: tuple[Row, ...]) -> list[dict[str, Any]]:
     ]
 
 
-def plain_rows(answer: Any) -> list[tuple[Any, ...]]:
+def plain_rows(answer: Answer) -> list[tuple[Any, ...]]:
     """Give an answer's rows with instants as text, as SQLite has them."""
     at = [index for index, name in enumerate(answer.names) if name in ("time_hour", "departs")]
     rows: list[tuple[Any, ...]] = answer.rows()
@@ -109,7 +122,7 @@ def _text(value: datetime) -> str:
     return value.strftime(INSTANT)
 
 
-def submit(table: Any, operation: Operation) -> Any:
+def submit(table: Table, operation: Operation) -> ReadHandle[Answer] | WriteHandle:
     """Submit one operation without waiting; give its handle."""
     match operation:
         case Insert(rows):
@@ -138,11 +151,11 @@ def submit(table: Any, operation: Operation) -> Any:
             return _select(table, operation)
 
 
-def _departing(low: str, high: str) -> Any:
+def _departing(low: str, high: str) -> Expr:
     return col("departs").between(instant(low), instant(high))
 
 
-def _update(table: Any, operation: Operation) -> Any:
+def _update(table: Table, operation: Operation) -> WriteHandle:
     match operation:
         case CancelEvening(origin, low, high):
             change = {"cancelled": True, "status": "cancelled", "dep_time": None, "arr_time": None}
@@ -177,7 +190,7 @@ def _update(table: Any, operation: Operation) -> Any:
     raise TypeError(f"{operation!r} is not an update")
 
 
-def _select(table: Any, operation: Operation) -> Any:
+def _select(table: Table, operation: Operation) -> ReadHandle[Answer]:
     match operation:
         case ReadKey((hour, carrier, flight)):
             where = (
