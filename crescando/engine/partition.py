@@ -119,7 +119,7 @@ def _hash_words(words: U64, salt: int) -> U64:
     return mix(mix(words ^ _seed(salt)) + _GOLDEN)
 
 
-def _hash_strings(texts: list[str], salt: int) -> U64:
+def hash_strings(texts: list[str], salt: int) -> U64:
     """Hash UTF-8 bytes in words of eight, zero padded, with the length mixed in first."""
     encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
     lengths = np.fromiter((len(data) for data in encoded), np.int64, len(encoded))
@@ -147,7 +147,7 @@ def _string_positions(partition: HashPartition | RangePartition, column: Column)
     used, where = np.unique(codes, return_inverse=True)
     texts = [column.dictionary[code] if code >= 0 else "" for code in used.tolist()]
     if isinstance(partition, HashPartition):
-        return _hash_strings(texts, partition.salt)[where]
+        return hash_strings(texts, partition.salt)[where]
     return np.array(_spread_strings(partition, texts), np.uint64)[where]
 
 

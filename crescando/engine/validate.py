@@ -92,9 +92,14 @@ def validate_parameters(shape: Shape, schema: TableSchema, parameters: tuple[Any
 
 
 def parameters_of(shape: Shape) -> tuple[Parameter, ...]:
-    """Give every distinct parameter of a shape's terms, by index."""
+    """Give every distinct parameter of a shape, by index."""
+    return parameters_in(terms_of(shape))
+
+
+def parameters_in(terms: tuple[Term, ...]) -> tuple[Parameter, ...]:
+    """Give every distinct parameter of some terms, by index."""
     found: dict[Parameter, None] = {}
-    pending: list[Term] = list(terms_of(shape))
+    pending: list[Term] = list(terms)
     while pending:
         term = pending.pop()
         if isinstance(term, Parameter):

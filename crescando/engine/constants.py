@@ -1,0 +1,136 @@
+"""The parameters of all operations of one shape, as columns.
+
+Rules of the file: constants are converted to arrays once per batch, so that a
+predicate is evaluated for many operations by gathering, never by one Python
+call per operation. Wrong types are found here at the speed of the conversion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crescando.engine.dictionary import Pool
+from crescando.engine.keys import I64
+from crescando.engine.statement import PHYSICAL, Parameter
+from crescando.engine.values import Value
+from crescando.errors import TypeMismatchError
+from crescando.schema import DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """The IN lists of many operations, end to end.
+
+    Attributes
+    ----------
+    offsets : ndarray of int64, shape (n_operations + 1,)
+    values : Value
+        The values that are not NULL, shape ``(offsets[-1],)``.
+    has_null : ndarray of bool, shape (n_operations,)
+    """
+
+    offsets: I64
+    values: Value
+    has_null: NDArray[np.bool_]
+
+
+class Constants:
+    """Parameters by operation, converted at first use.
+
+    Parameters
+    ----------
+    rows : sequence of tuple
+        The parameters of each operation.
+    """
+
+    def __init__(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        self.rows = rows
+        self._scalars: dict[Parameter, Value] = {}
+        self._lists: dict[Parameter, Lists] = {}
+
+    def scalar(self, parameter: Parameter) -> Value:
+        """Give one parameter of every operation; shape (n_operations,)."""
+        found = self._scalars.get(parameter)
+        if found is None:
+            index = parameter.index
+            found = as_value([row[index] for row in self.rows], parameter.type)
+            self._scalars[parameter] = found
+        return found
+
+    def many(self, parameter: Parameter) -> Lists:
+        """Give one IN list of every operation."""
+        found = self._lists.get(parameter)
+        if found is None:
+            found = self._lists[parameter] = self._gather(parameter)
+        return found
+
+    def check(self, parameters: Sequence[Parameter]) -> bool:
+        """Say whether every operation has parameters of the stated types; converts them too."""
+        try:
+            for parameter in parameters:
+                if parameter.many:
+                    self.many(parameter)
+                else:
+                    self.scalar(parameter)
+        except (TypeMismatchError, IndexError):
+            return False
+        return True
+
+    def _gather(self, parameter: Parameter) -> Lists:
+        flat: list[Any] = []
+        lengths = np.zeros(len(self.rows), np.int64)
+        has_null = np.zeros(len(self.rows), np.bool_)
+        for place, row in enumerate(self.rows):
+            items = row[parameter.index]
+            if type(items) is not tuple:
+                raise TypeMismatchError(f"parameter {parameter.index} must be a tuple of values")
+            if None in items:
+                has_null[place] = True
+                items = [item for item in items if item is not None]
+            flat.extend(items)
+            lengths[place] = len(items)
+        offsets = np.zeros(len(self.rows) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        return Lists(offsets, as_value(flat, parameter.type), has_null)
+
+
+_ACCEPTED: dict[DataType, type] = {
+    DataType.BOOL: bool,
+    DataType.FLOAT32: float,
+    DataType.FLOAT64: float,
+    DataType.STRING: str,
+}
+
+
+def as_value(items: list[Any], kind: DataType) -> Value:
+    """Give physical constants as a value; None is NULL.
+
+    Raises
+    ------
+    TypeMismatchError
+        If one has another Python type than `kind` asks for, or does not fit it.
+    """
+    accepted = _ACCEPTED.get(kind, int)
+    found = set(map(type, items))
+    valid = None
+    if type(None) in found:
+        found.discard(type(None))
+        valid = np.array([item is not None for item in items], np.bool_)
+        filler = accepted()
+        items = [filler if item is None else item for item in items]
+    if found - {accepted}:
+        raise TypeMismatchError(f"constants of type {kind.value} are {accepted.__qualname__} objects")
+    if kind is DataType.STRING:
+        pool = Pool()
+        return Value(kind, pool.intern(items), valid, None, pool)
+    try:
+        # Constants keep full precision: a FLOAT32 comparison is exact too.
+        dtype = np.dtype(np.float64) if kind.is_float else PHYSICAL[kind]
+        return Value(kind, np.array(items, dtype), valid)
+    except OverflowError as error:
+        raise TypeMismatchError(f"a constant does not fit {kind.value}") from error

@@ -1,0 +1,91 @@
+"""Fused arithmetic: the one module that sees numexpr.
+
+Rules of the file: numexpr gets only text that this module writes, with operands
+given one by one (never looked up in a caller's frame), only operators that
+are exactly NumPy's (``+ - *`` and negation on float64), only blocks small
+enough for one thread, and never a change of its global settings. A compiled
+object keeps buffers of its own, so that each `Evaluator` compiles its own and
+belongs to one engine, which one thread runs. Everything else, and every
+comparison, is faster in NumPy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numexpr
+import numpy as np
+from numpy.typing import NDArray
+
+from crescando.engine.statement import Apply, Term
+from crescando.schema import DataType
+
+_FUSED = frozenset({"+", "-", "*", "neg"})
+
+OPERATORS_MIN = 3
+"""Below this, one temporary array per operator is cheaper than a call (measured)."""
+
+OPERANDS_MAX = 16
+"""numexpr refuses a few dozen operands; wider trees go through NumPy."""
+
+ROWS_MIN = 4_096
+"""Below this the call's overhead is larger than the temporaries."""
+
+_PIECE = 16_384
+"""Rows per call: numexpr runs so little in the calling thread."""
+
+_PROGRAMS_MAX = 256
+
+
+class Evaluator:
+    """Compiles and keeps fused programs for one engine."""
+
+    def __init__(self) -> None:
+        self._programs: dict[str, Any] = {}
+        self._plans: dict[int, tuple[Term, tuple[str, tuple[Term, ...]] | None]] = {}
+
+    def plan(self, term: Apply) -> tuple[str, tuple[Term, ...]] | None:
+        """Give a tree's program text and the sub-terms it takes, or None if NumPy is to run it."""
+        found = self._plans.get(id(term))
+        if found is not None and found[0] is term:
+            return found[1]
+        operands: list[Term] = []
+        text, n_operators = _write(term, operands)
+        planned = None
+        if n_operators >= OPERATORS_MIN and len(operands) <= OPERANDS_MAX:
+            planned = text, tuple(operands)
+        if len(self._plans) >= _PROGRAMS_MAX:
+            self._plans.clear()
+        self._plans[id(term)] = term, planned
+        return planned
+
+    def run(self, text: str, operands: list[NDArray[Any]], n_rows: int) -> NDArray[np.float64]:
+        """Run a program on float64 operands of shape (n_rows,)."""
+        program = self._programs.get(text)
+        if program is None:
+            if len(self._programs) >= _PROGRAMS_MAX:
+                self._programs.clear()
+            # In a signature Python's `float` would mean single precision.
+            signature = [(f"x{index}", np.float64) for index in range(len(operands))]
+            program = self._programs[text] = numexpr.NumExpr(text, signature)
+        result = np.empty(n_rows, np.float64)
+        for start in range(0, n_rows, _PIECE):
+            piece = slice(start, min(start + _PIECE, n_rows))
+            result[piece] = program(*(operand[piece] for operand in operands))
+        return result
+
+
+def _write(term: Term, operands: list[Term]) -> tuple[str, int]:
+    """Write a tree as text; equal sub-terms share one operand."""
+    fused = isinstance(term, Apply) and term.op in _FUSED and term.type is DataType.FLOAT64
+    if not fused or len(operands) > OPERANDS_MAX:
+        if term not in operands:
+            operands.append(term)
+        return f"x{operands.index(term)}", 0
+    assert isinstance(term, Apply)
+    if term.op == "neg":
+        text, count = _write(term.args[0], operands)
+        return f"(-{text})", count + 1
+    left, n_left = _write(term.args[0], operands)
+    right, n_right = _write(term.args[1], operands)
+    return f"({left} {term.op} {right})", n_left + n_right + 1

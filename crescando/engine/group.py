@@ -1,0 +1,118 @@
+"""The operations of one batch, grouped by shape, with what each may see.
+
+Rules of the file: a group's operations are in order, and are named inside it by
+their *local* number; ``order`` gives their place in the whole batch of the
+table. Which arcs a read covers is worked out once per distinct scope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crescando.engine.constants import Constants
+from crescando.engine.keys import I64, Mask
+from crescando.engine.plan import Plan
+from crescando.engine.statement import Operation
+from crescando.types import KeyRange, Scope
+
+U64 = NDArray[np.uint64]
+
+_NONE, _WHOLE, _PART = 0, 1, 2
+
+
+@dataclass(slots=True)
+class Coverage:
+    """Which rows the reads of a group may see.
+
+    Attributes
+    ----------
+    scope : ndarray of int64, shape (n_operations,)
+        Index into `scopes`.
+    scopes : tuple of Scope
+    arcs : ndarray of uint8, shape (n_scopes, n_arcs)
+        Whether a scope covers an arc not at all (0), wholly (1) or in part (2).
+    """
+
+    scope: I64
+    scopes: tuple[Scope, ...]
+    arcs: NDArray[np.uint8]
+
+    def skipped(self, arc: int) -> Mask | None:
+        """Give which operations see nothing of an arc, or None if all see some."""
+        blind: Mask = self.arcs[self.scope, arc] == _NONE
+        return blind if blind.any() else None
+
+    def visible(self, operations: I64, arcs: I64 | int, positions: U64) -> Mask | None:
+        """Give which pairs of operation and row are in scope, or None if all are."""
+        cover = self.arcs[self.scope[operations], arcs]
+        if (cover == _WHOLE).all():
+            return None
+        seen: Mask = cover == _WHOLE
+        for pair in np.flatnonzero(cover == _PART).tolist():
+            position = int(positions[pair])
+            scope = self.scopes[int(self.scope[int(operations[pair])])]
+            seen[pair] = any(low <= position <= high for low, high in scope)
+        return seen
+
+
+@dataclass(slots=True)
+class Group:
+    """The operations of one shape in a batch.
+
+    Attributes
+    ----------
+    plan : Plan
+    operations : list of Operation
+    order : ndarray of int64, shape (n,)
+        Places in the batch, ascending.
+    constants : Constants
+    coverage : Coverage or None
+        Of reads; writes act on every row of the engine.
+    """
+
+    plan: Plan
+    operations: list[Operation]
+    order: I64
+    constants: Constants
+    coverage: Coverage | None = None
+    every: I64 = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.every = np.arange(len(self.operations))
+
+
+def cover(operations: Sequence[Operation], arcs: Sequence[KeyRange]) -> Coverage:
+    """Work out which arcs each operation's scope covers."""
+    by_identity: dict[int, int] = {}
+    numbers: dict[Scope, int] = {}
+    scope = np.empty(len(operations), np.int64)
+    for place, operation in enumerate(operations):
+        found = by_identity.get(id(operation.scope))
+        if found is None:
+            found = numbers.setdefault(operation.scope, len(numbers))
+            by_identity[id(operation.scope)] = found
+        scope[place] = found
+    table = np.zeros((len(numbers), len(arcs)), np.uint8)
+    for row, key_ranges in enumerate(numbers):
+        for column, arc in enumerate(arcs):
+            table[row, column] = _cover_arc(key_ranges, arc)
+    return Coverage(scope, tuple(numbers), table)
+
+
+def _cover_arc(scope: Scope, arc: KeyRange) -> int:
+    low = arc.low
+    touched = False
+    for start, stop in scope:
+        if stop < arc.low or start > arc.high:
+            continue
+        touched = True
+        # Ascending ranges cover the arc wholly if no position is left between them.
+        if start <= low:
+            low = max(low, stop + 1)
+    if low > arc.high:
+        return _WHOLE
+    return _PART if touched else _NONE

@@ -1,0 +1,196 @@
+"""Row images: the rows that a batch may change, gathered in one small table.
+
+Rules of the file: an image is one *key group*: all rows, stored or born, that a
+unique key has during a batch, of which at most one lives at a time. Stored
+rows are not touched until the cycle ends and `write_back` puts the images'
+last state in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crescando.engine.keys import I64, Mask
+from crescando.engine.statement import PHYSICAL
+from crescando.engine.table import Block, Segment, Table
+from crescando.engine.values import Value
+
+U64 = NDArray[np.uint64]
+
+
+class Origins:
+    """Where the images of stored rows come from, as a scan finds them."""
+
+    def __init__(self) -> None:
+        self.pieces: list[tuple[Segment, I64]] = []
+        self.n_rows = 0
+
+    def add(self, block: Block, rows: I64) -> int:
+        """Add rows of a block; gives the number of the first one's image."""
+        first = self.n_rows
+        if len(rows):
+            self.pieces.append((block.segment, rows + block.start))
+            self.n_rows += len(rows)
+        return first
+
+
+class Images:
+    """The images of a batch, as a source of columns (see `engine.frame`).
+
+    Parameters
+    ----------
+    table : Table
+    origins : Origins
+        Stored rows; their images come first.
+    n_void : int
+        Images of keys that no stored row has; nothing lives there yet.
+    column_ids : iterable of int
+        Columns to gather; of void images all must be given.
+
+    Attributes
+    ----------
+    alive, changed, is_key_group : ndarray of bool, shape (n_rows,)
+        Whether a row lives in the image; whether its last state differs from
+        the stored one; whether an insert or upsert of the batch names its key.
+    arc : ndarray of int64
+    position : ndarray of uint64
+    """
+
+    def __init__(self, table: Table, origins: Origins, n_void: int, column_ids: Iterable[int]) -> None:
+        self._table = table
+        self._origins = origins
+        n_stored = origins.n_rows
+        self.n_stored = n_stored
+        self.n_rows = n_stored + n_void
+        self.column_ids = tuple(sorted(column_ids))
+        self._data: dict[int, NDArray[Any]] = {}
+        self._valid: dict[int, Mask] = {}
+        for column_id in self.column_ids:
+            self._gather(column_id)
+        self.alive: Mask = np.zeros(self.n_rows, np.bool_)
+        self.alive[:n_stored] = True
+        self.changed: Mask = np.zeros(self.n_rows, np.bool_)
+        self.is_key_group: Mask = np.zeros(self.n_rows, np.bool_)
+        self.is_key_group[n_stored:] = True
+        self.arc: I64 = np.zeros(self.n_rows, np.int64)
+        self.position: U64 = np.zeros(self.n_rows, np.uint64)
+        start = 0
+        for segment, rows in origins.pieces:
+            stop = start + len(rows)
+            self.arc[start:stop] = segment.arc
+            self.position[start:stop] = segment.position[rows]
+            start = stop
+
+    def _gather(self, column_id: int) -> None:
+        data = np.zeros(self.n_rows, PHYSICAL[self._table.types[column_id]])
+        valid = None
+        start = 0
+        for segment, rows in self._origins.pieces:
+            stop = start + len(rows)
+            data[start:stop] = segment.data[column_id][rows]
+            mask = segment.valid.get(column_id)
+            if mask is not None:
+                if valid is None:
+                    valid = np.ones(self.n_rows, np.bool_)
+                valid[start:stop] = mask[rows]
+            start = stop
+        self._data[column_id] = data
+        if valid is not None:
+            self._valid[column_id] = valid
+
+    def column(self, column_id: int) -> Value:
+        """Give the present values of a column; shape (n_rows,)."""
+        return Value(
+            self._table.types[column_id],
+            self._data[column_id],
+            self._valid.get(column_id),
+            None,
+            self._table.pools.get(column_id),
+        )
+
+    def store(self, column_id: int, images: I64, value: Value) -> None:
+        """Write values (of the column's own type and pool) into some images."""
+        self._data[column_id][images] = value.data
+        mask = self._valid.get(column_id)
+        if mask is None:
+            if value.valid is None or value.valid.all():
+                return
+            mask = self._valid[column_id] = np.ones(self.n_rows, np.bool_)
+        mask[images] = True if value.valid is None else value.valid
+
+    def clear(self, column_id: int, images: I64) -> None:
+        """Write NULL into a column of some images."""
+        self._valid.setdefault(column_id, np.ones(self.n_rows, np.bool_))[images] = False
+
+    def write_back(self, column_ids: Iterable[int]) -> None:
+        """Put the last state of every changed image in its place in the table.
+
+        Parameters
+        ----------
+        column_ids : iterable of int
+            Columns that may differ from the stored rows.
+        """
+        column_ids = tuple(column_ids)
+        start = 0
+        for segment, rows in self._origins.pieces:
+            stop = start + len(rows)
+            changed = self.changed[start:stop]
+            alive = self.alive[start:stop]
+            kept = np.flatnonzero(changed & alive)
+            if len(kept):
+                for column_id in column_ids:
+                    value = self.column(column_id).take(start + kept)
+                    segment.store(column_id, rows[kept], value.data, value.valid)
+            dead = np.flatnonzero(~alive)
+            if len(dead):
+                segment.kill(rows[dead])
+            start = stop
+        self._place_born()
+
+    def _place_born(self) -> None:
+        born = self.n_stored + np.flatnonzero(self.alive[self.n_stored :])
+        arcs = self.arc[born]
+        for arc in np.unique(arcs).tolist():
+            images = born[arcs == arc]
+            columns = {column_id: self.column(column_id).take(images) for column_id in self.column_ids}
+            self._table.append(arc, columns, self.position[images])
+
+
+class Snapshots:
+    """Row versions that reads saw between two writes, as a source of columns."""
+
+    def __init__(self, images: Images, column_ids: Iterable[int]) -> None:
+        self._images = images
+        self._column_ids = tuple(sorted(column_ids))
+        self._pieces: dict[int, list[Value]] = {column_id: [] for column_id in self._column_ids}
+        self._lengths: list[int] = []
+        self._whole: dict[int, Value] = {}
+        self.n_rows = 0
+
+    def take(self, images: I64) -> int:
+        """Copy the present state of some images; gives the number of the first copy."""
+        first = self.n_rows
+        for column_id, pieces in self._pieces.items():
+            pieces.append(self._images.column(column_id).take(images))
+        self._lengths.append(len(images))
+        self.n_rows += len(images)
+        return first
+
+    def column(self, column_id: int) -> Value:
+        """Give one column of all copies; shape (n_rows,)."""
+        found = self._whole.get(column_id)
+        if found is None or len(found.data) != self.n_rows:
+            found = self._whole[column_id] = self._join(self._pieces[column_id])
+        return found
+
+    def _join(self, pieces: list[Value]) -> Value:
+        data = np.concatenate([piece.data for piece in pieces])
+        valid = None
+        if any(piece.valid is not None for piece in pieces):
+            masks = [np.ones(len(p.data), np.bool_) if p.valid is None else p.valid for p in pieces]
+            valid = np.concatenate(masks)
+        return Value(pieces[0].type, data, valid, None, pieces[0].pool)

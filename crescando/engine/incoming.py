@@ -1,0 +1,243 @@
+"""The rows that a batch's inserts and upserts bring.
+
+Rules of the file: only rows of the engine's own arcs are kept (another owner
+has the others); rows that no state of the table could accept are rejected
+here, the rest wait for their place in the order. Equal keys get equal *slots*,
+which the replay turns into images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crescando.engine.dictionary import Pool
+from crescando.engine.functions import Cause
+from crescando.engine.group import Group
+from crescando.engine.index import PointIndex
+from crescando.engine.keys import I64, order_keys
+from crescando.engine.partition import mix, ring_positions
+from crescando.engine.statement import Column, Kind
+from crescando.engine.table import HIDDEN_ORDINAL, HIDDEN_POSITION, Block, Table
+from crescando.engine.values import (
+    Errors,
+    Value,
+    calendar_errors,
+    concatenate,
+    first_cause,
+    raised,
+    recode,
+)
+from crescando.schema import DataType
+from crescando.types import KeyRange
+
+U64 = NDArray[np.uint64]
+
+
+@dataclass(slots=True)
+class Incoming:
+    """Rows of one group of inserts or upserts.
+
+    Attributes
+    ----------
+    group : Group
+    operation : ndarray of int64, shape (n,)
+        Local number of the operation that brings the row; ascending.
+    values : dict of int to Value
+        The given columns, strings in the table's pools, and the hidden key.
+    position : ndarray of uint64
+    arc : ndarray of int64
+    error : ndarray of uint8
+        The cause for rows that cannot be accepted, else 0.
+    missing_not_null : bool
+        Whether a column that is not nullable is not given, so that no row can be born.
+    slot : ndarray of int64
+        Key group of each acceptable row; filled in by `assign_slots`.
+    """
+
+    group: Group
+    operation: I64
+    values: dict[int, Value]
+    position: U64
+    arc: I64
+    error: Errors
+    missing_not_null: bool
+    slot: I64
+
+
+def arrive(group: Group, table: Table, arcs: Sequence[KeyRange]) -> Incoming:
+    """Gather the rows of a group and check what can be checked without the table."""
+    shape, schema = group.plan.shape, table.schema
+    lengths = [len(operation.parameters[0]) for operation in group.operations]
+    operation = np.repeat(group.every, lengths)
+    ordinal = np.arange(len(operation)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    given = {
+        column_id: _join(table.types[column_id], [op.parameters[place] for op in group.operations])
+        for place, column_id in enumerate(shape.columns)
+    }
+    partition_id = schema.column(schema.partition_key).id
+    position = ring_positions(schema, _as_column(given[partition_id]))
+    arc = _arc_of(position, arcs)
+    owned = np.flatnonzero(arc >= 0)
+    values = {column_id: _own(value, owned, table.pools.get(column_id)) for column_id, value in given.items()}
+    operation = operation[owned]
+    if not schema.primary_key:
+        order = np.array([op.position for op in group.operations], np.int64)
+        values[HIDDEN_POSITION] = Value(DataType.INT64, order[operation])
+        values[HIDDEN_ORDINAL] = Value(DataType.INT64, ordinal[owned])
+    missing = any(not c.nullable for c in schema.columns if c.id not in values)
+    error = _row_errors(table, values, len(owned), missing and shape.kind is Kind.INSERT)
+    return Incoming(
+        group, operation, values, position[owned], arc[owned], error, missing, np.full(len(owned), -1)
+    )
+
+
+def _join(kind: DataType, columns: list[Column]) -> Value:
+    """Put columns of many operations end to end; strings get one pool for all."""
+    values = np.concatenate([column.values for column in columns])
+    valid = None
+    if any(column.valid is not None for column in columns):
+        valid = np.concatenate(
+            [np.ones(len(c.values), np.bool_) if c.valid is None else c.valid for c in columns]
+        )
+    if kind is not DataType.STRING:
+        return Value(kind, values, valid)
+    pool = Pool()
+    codes = pool.intern(chain.from_iterable(column.dictionary for column in columns))
+    sizes = np.array([len(column.dictionary) for column in columns])
+    starts = np.repeat(np.cumsum(sizes) - sizes, [len(column.values) for column in columns])
+    places = starts + values
+    if valid is not None:
+        places = np.where(valid, places, 0)
+    data = codes[places] if len(codes) else np.zeros(len(values), np.int64)
+    return Value(kind, data, valid, None, pool)
+
+
+def _as_column(value: Value) -> Column:
+    if value.type is not DataType.STRING:
+        return Column(value.type, value.data, value.valid)
+    return Column(value.type, value.data, value.valid, tuple(value.strings().texts))
+
+
+def _arc_of(position: U64, arcs: Sequence[KeyRange]) -> I64:
+    """Give the index of the arc each position lies in, or -1."""
+    if not arcs:
+        return np.full(len(position), -1)
+    lows = np.array([arc.low for arc in arcs], np.uint64)
+    highs = np.array([arc.high for arc in arcs], np.uint64)
+    place = np.searchsorted(lows, position, side="right") - 1
+    found: I64 = np.where((place >= 0) & (position <= highs[np.maximum(place, 0)]), place, -1)
+    return found
+
+
+def _own(value: Value, rows: I64, pool: Pool | None) -> Value:
+    kept = value.take(rows)
+    # Only texts of rows that are kept may enter the table's pool.
+    return kept if pool is None else recode(kept, pool)
+
+
+def _row_errors(table: Table, values: dict[int, Value], n_rows: int, missing: bool) -> Errors:
+    error: Errors | None = None
+    for column in table.schema.columns:
+        value = values.get(column.id)
+        if value is None:
+            continue
+        if not column.nullable and value.valid is not None:
+            error = first_cause(error, raised(~value.valid, Cause.NULL_VALUE))
+        outside = calendar_errors(column.type, value.data)
+        if outside is not None and value.valid is not None:
+            outside = np.where(value.valid, outside, np.uint8(0))
+        error = first_cause(error, outside)
+        if column.name == table.schema.partition_key and column.type.is_float:
+            error = first_cause(error, raised(np.isnan(value.data), Cause.NAN_KEY))
+    if missing:
+        error = first_cause(error, np.full(n_rows, Cause.NULL_VALUE, np.uint8))
+    return np.zeros(n_rows, np.uint8) if error is None else error
+
+
+class KeySlots:
+    """The distinct keys that a batch's inserts and upserts name.
+
+    Parameters
+    ----------
+    table : Table
+    incoming : sequence of Incoming
+        Their `slot` is filled in: equal keys, equal slots; without a primary key
+        every row has a slot of its own.
+    """
+
+    def __init__(self, table: Table, incoming: Sequence[Incoming]) -> None:
+        self._key_ids = table.key_ids
+        self._unique = bool(table.schema.primary_key)
+        accepted = [np.flatnonzero(rows.error == 0) for rows in incoming]
+        lengths = [len(rows) for rows in accepted]
+        self.keys = [
+            concatenate([i.values[key].take(r) for i, r in zip(incoming, accepted, strict=True)], lengths)
+            for key in self._key_ids
+        ]
+        self.arc = np.concatenate([i.arc[r] for i, r in zip(incoming, accepted, strict=True)])
+        self.position = np.concatenate([i.position[r] for i, r in zip(incoming, accepted, strict=True)])
+        first, slots = self._number()
+        self.keys = [key.take(first) for key in self.keys]
+        self.arc, self.position = self.arc[first], self.position[first]
+        self.n_slots = len(first)
+        start = 0
+        for rows, kept in zip(incoming, accepted, strict=True):
+            rows.slot[kept] = slots[start : start + len(kept)]
+            start += len(kept)
+        self._words = [_words(key) for key in self.keys]
+        if self._unique:
+            self._index = PointIndex(_fingerprint(self._words), np.arange(self.n_slots))
+
+    def _number(self) -> tuple[I64, I64]:
+        """Give the first row of each distinct key, and each row's key number."""
+        n_rows = len(self.arc)
+        if not self._unique:
+            return np.arange(n_rows), np.arange(n_rows)
+        number = np.zeros(n_rows, np.int64)
+        for key in self.keys:
+            distinct, place = np.unique(_words(key), return_inverse=True)
+            _, number = np.unique(number * len(distinct) + place, return_inverse=True)
+        _, first, number = np.unique(number, return_index=True, return_inverse=True)
+        return first, number
+
+    def find(self, block: Block) -> tuple[I64, I64]:
+        """Give the rows of a block that have one of the keys, and the key's slot."""
+        if not self._unique or self.n_slots == 0:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        words = [_words(block.column(key)) for key in self._key_ids]
+        pairs = list(self._index.probe(_fingerprint(words)))
+        if not pairs:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        rows = np.concatenate([pair[0] for pair in pairs])
+        slots = np.concatenate([pair[1] for pair in pairs])
+        same = np.ones(len(rows), np.bool_)
+        for stored, wanted in zip(words, self._words, strict=True):
+            same &= stored[rows] == wanted[slots]
+        live = block.live()
+        if live is not None:
+            same &= live[rows]
+        return rows[same], slots[same]
+
+
+def _words(key: Value) -> I64:
+    """Give integers that are equal where key values are; strings are codes of one pool."""
+    if key.type is DataType.STRING:
+        return key.data.astype(np.int64)
+    return order_keys(key.data)
+
+
+def _fingerprint(words: list[Any]) -> I64:
+    """Give one integer per key; unequal keys may share it unless the key is one column."""
+    if len(words) == 1:
+        single: I64 = words[0]
+        return single
+    mixed = np.zeros(len(words[0]), np.uint64)
+    for word in words:
+        mixed = mix(mixed ^ word.view(np.uint64))
+    return mixed.view(np.int64)

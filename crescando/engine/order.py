@@ -1,0 +1,372 @@
+"""The order rule: replay a batch on the rows it changes, each row in its own order.
+
+Rules of the file: an operation's effect on a row depends only on that row's own
+history, so only the order of operations *on one row* matters. Rows that no
+write matches at their stored values never change and are not here. The others
+advance in *rounds*: each round every image meets the next write that matches
+it, the reads between its last write and that one see the present state, and
+the write is applied, vectorised over images. Matches of predicates that no
+write of the batch can change are found once; the others are looked up anew for
+the images that changed. The result equals one operation at a time, always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from crescando.engine.evaluator import Evaluator
+from crescando.engine.group import Group
+from crescando.engine.images import Images, Snapshots
+from crescando.engine.incoming import Incoming
+from crescando.engine.index import expand
+from crescando.engine.keys import I64
+from crescando.engine.match import Matcher
+from crescando.engine.reader import Reader
+from crescando.engine.table import Table
+from crescando.engine.values import Errors
+from crescando.engine.writer import Writer
+
+WINDOW_PAIRS = 1 << 20
+"""Operations are replayed in windows of about so many pairs: broad writes stay in memory."""
+
+WINDOW_OPERATIONS = 2_048
+"""Operations per window where matches must be looked up again: a hot row's
+look-up finds all that follow, so that its cost grows with the square."""
+
+_NEVER = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Pairs of image and time, ascending by both, with what happens there.
+
+    Attributes
+    ----------
+    image, time : ndarray of int64, shape (n,)
+    group, item : ndarray of int64
+        The group, and the local operation in it (or, for inserts and upserts,
+        the index of the incoming row).
+    error : ndarray of uint8
+        Cause, if the predicate is an ERROR on the image.
+    code : ndarray of int64
+        ``image * span + time``: one number that sorts as the pair does.
+    """
+
+    image: I64
+    time: I64
+    group: I64
+    item: I64
+    error: Errors
+    code: I64
+
+    def pick(self, places: I64 | slice) -> Events:
+        """Give some of the events."""
+        return Events(
+            self.image[places],
+            self.time[places],
+            self.group[places],
+            self.item[places],
+            self.error[places],
+            self.code[places],
+        )
+
+
+_NONE: I64 = np.zeros(0, np.int64)
+_NOTHING = Events(_NONE, _NONE, _NONE, _NONE, np.zeros(0, np.uint8), _NONE)
+
+
+def join_events(parts: Sequence[tuple[I64, I64, int, I64, Errors | None]], span: int) -> Events:
+    """Put events (image, time, group, item, errors) of many groups into one order."""
+    if not parts:
+        return _NOTHING
+    image = np.concatenate([part[0] for part in parts])
+    time = np.concatenate([part[1] for part in parts])
+    group = np.repeat([part[2] for part in parts], [len(part[0]) for part in parts])
+    item = np.concatenate([part[3] for part in parts])
+    error = np.concatenate([np.zeros(len(p[0]), np.uint8) if p[4] is None else p[4] for p in parts])
+    code = image * span + time
+    order = np.argsort(code, kind="stable")
+    return Events(image, time, group, item, error, code).pick(order)
+
+
+class Replay:
+    """Executes one batch on its images.
+
+    Parameters
+    ----------
+    table : Table
+    images : Images
+    groups : sequence of Group
+        All groups of the batch.
+    incoming : dict of int to Incoming
+        By index of the group, slots assigned.
+    slot_images : ndarray of int64
+        Image of each slot.
+    writer : Writer
+    evaluator : Evaluator
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        images: Images,
+        groups: Sequence[Group],
+        incoming: dict[int, Incoming],
+        slot_images: I64,
+        writer: Writer,
+        evaluator: Evaluator,
+    ) -> None:
+        self._table = table
+        self._images = images
+        self._groups = groups
+        self._incoming = incoming
+        self._writer = writer
+        self._evaluator = evaluator
+        self._arrivals = self._arrange(slot_images)
+        updated = frozenset[int]().union(
+            *(group.plan.assigned for group in groups if not group.plan.gives_rows)
+        )
+        self._is_dynamic = [bool(group.plan.tested & updated) for group in groups]
+        read_columns = frozenset[int]().union(*(g.plan.used for g in groups if g.plan.is_read))
+        self.snapshots = Snapshots(images, read_columns | set(table.key_ids))
+        self._seen: dict[int, list[tuple[I64, I64, Errors]]] = {}
+
+    def _arrange(self, slot_images: I64) -> Events:
+        """Order the incoming rows by image and time.
+
+        A time is ``operation * width + occurrence``: rows of one statement with
+        equal keys follow one another.
+        """
+        parts: list[tuple[I64, I64, int, I64, Errors | None]] = []
+        occurrences = {index: _occurrences(rows) for index, rows in self._incoming.items()}
+        self._width = 1 + max((int(o.max()) for o in occurrences.values() if len(o)), default=0)
+        last = max((int(group.order[-1]) for group in self._groups), default=0)
+        self._span = (last + 1) * self._width
+        for index, rows in self._incoming.items():
+            places = np.flatnonzero(rows.error == 0)
+            time = rows.group.order[rows.operation[places]] * self._width + occurrences[index]
+            parts.append((slot_images[rows.slot[places]], time, index, places, None))
+        return join_events(parts, self._span)
+
+    def run(self, pairs_per_operation: I64) -> None:
+        """Replay everything.
+
+        Parameters
+        ----------
+        pairs_per_operation : ndarray of int64, shape (n_operations,)
+            Matches of each operation on dirty rows at their stored values; an
+            estimate for cutting the batch into windows.
+        """
+        for start, stop in self._windows(pairs_per_operation):
+            self._run_window(start, stop)
+
+    def _windows(self, pairs_per_operation: I64) -> Iterator[tuple[int, int]]:
+        longest = len(pairs_per_operation)
+        if any(self._is_dynamic) or self._incoming:
+            longest = WINDOW_OPERATIONS
+        ends = np.cumsum(pairs_per_operation)
+        start = 0
+        while start < len(ends):
+            before = int(ends[start - 1]) if start else 0
+            stop = int(np.searchsorted(ends, before + WINDOW_PAIRS, side="right"))
+            stop = min(max(stop, start + 1), start + longest, len(ends))
+            yield start, stop
+            start = stop
+
+    def _run_window(self, start: int, stop: int) -> None:
+        """Replay the operations from `start` to before `stop`, numbered in the batch."""
+        matchers = self._matchers(start, stop)
+        first, last = start * self._width, stop * self._width
+        inside = (self._arrivals.time >= first) & (self._arrivals.time < last)
+        arrivals = self._arrivals.pick(np.flatnonzero(inside))
+        static, dynamic = self._look_up_all(matchers)
+        static_writes = _merge(static[0], arrivals)
+        static_reads = static[1]
+        active = np.arange(self._images.n_rows)
+        clock = np.full(len(active), first - 1)
+        while len(active):
+            write, due = self._next_writes(active, clock, static_writes, dynamic[0])
+            self._show(active, clock, due, static_reads, dynamic[1])
+            movers = np.flatnonzero(due != _NEVER)
+            if len(movers) == 0:
+                break
+            self._apply(write.pick(movers) if len(movers) < len(active) else write)
+            active, clock = active[movers], due[movers]
+            lasting = self._images.alive[active] | self._images.is_key_group[active]
+            active, clock = active[lasting], clock[lasting]
+            dynamic = self._look_up_again(matchers, active, clock)
+
+    def _matchers(self, start: int, stop: int) -> dict[int, Matcher]:
+        matchers = {}
+        for index, group in enumerate(self._groups):
+            low, high = np.searchsorted(group.order, (start, stop))
+            if high > low and not group.plan.gives_rows:
+                matchers[index] = Matcher(
+                    group.plan, group.constants, group.every[low:high], self._table, self._evaluator
+                )
+        return matchers
+
+    def _look_up_all(
+        self, matchers: dict[int, Matcher]
+    ) -> tuple[tuple[Events, Events], tuple[Events, Events]]:
+        """Match every living image; split into what stays valid and what must be looked up again."""
+        living = np.flatnonzero(self._images.alive)
+        grouped = self._images.is_key_group[living]
+        lasting = [index for index in matchers if not self._is_dynamic[index]]
+        passing = [index for index in matchers if self._is_dynamic[index]]
+        static = self._find(matchers, [(lasting, living[~grouped])])
+        dynamic = self._find(matchers, [(lasting, living[grouped]), (passing, living)])
+        return static, dynamic
+
+    def _look_up_again(self, matchers: dict[int, Matcher], active: I64, clock: I64) -> tuple[Events, Events]:
+        """Match the images that have just changed with the operations that follow."""
+        living = self._images.alive[active]
+        grouped = living & self._images.is_key_group[active]
+        lasting = [index for index in matchers if not self._is_dynamic[index]]
+        passing = [index for index in matchers if self._is_dynamic[index]]
+        if not (passing and living.any()) and not grouped.any():
+            return _NOTHING, _NOTHING
+        found = self._find(matchers, [(lasting, active[grouped]), (passing, active[living])])
+        times = np.full(self._images.n_rows, -1)
+        times[active] = clock
+        writes, reads = (events.pick(np.flatnonzero(events.time > times[events.image])) for events in found)
+        return writes, reads
+
+    def _find(
+        self, matchers: dict[int, Matcher], wanted: Iterable[tuple[list[int], I64]]
+    ) -> tuple[Events, Events]:
+        """Match groups with images; gives the writes and the reads."""
+        writes: list[tuple[I64, I64, int, I64, Errors | None]] = []
+        reads: list[tuple[I64, I64, int, I64, Errors | None]] = []
+        for indices, images in wanted:
+            for index in indices if len(images) else ():
+                group = self._groups[index]
+                for found in matchers[index].match(self._images, images):
+                    rows, items, errors = found.rows, found.operations, found.errors
+                    if group.coverage is not None:
+                        arcs, positions = self._images.arc[rows], self._images.position[rows]
+                        seen = group.coverage.visible(items, arcs, positions)
+                        if seen is not None:
+                            rows, items = rows[seen], items[seen]
+                            errors = None if errors is None else errors[seen]
+                    part = rows, group.order[items] * self._width, index, items, errors
+                    (reads if group.plan.is_read else writes).append(part)
+        return join_events(writes, self._span), join_events(reads, self._span)
+
+    def _next_writes(self, active: I64, clock: I64, static: Events, dynamic: Events) -> tuple[Events, I64]:
+        """Give the next write of each active image, and its time (`_NEVER` if there is none)."""
+        at_static, due_static = self._following(active, clock, static)
+        if len(dynamic.code) == 0:
+            return static.pick(at_static) if len(static.code) else static, due_static
+        at_dynamic, due_dynamic = self._following(active, clock, dynamic)
+        if len(static.code) == 0:
+            return dynamic.pick(at_dynamic), due_dynamic
+        both = _chain(static, dynamic)
+        first = due_static <= due_dynamic
+        places = np.where(first, at_static, at_dynamic + len(static.code))
+        return both.pick(places), np.minimum(due_static, due_dynamic)
+
+    def _following(self, active: I64, clock: I64, events: Events) -> tuple[I64, I64]:
+        """Give for each image the place of its first event after its clock, and the event's time."""
+        if len(events.code) == 0:
+            return np.zeros(len(active), np.int64), np.full(len(active), _NEVER)
+        place = np.searchsorted(events.code, active * self._span + clock, side="right")
+        place = np.minimum(place, len(events.code) - 1)
+        time = events.time[place]
+        found = (events.image[place] == active) & (time > clock)
+        return place, np.where(found, time, _NEVER)
+
+    def _show(self, active: I64, clock: I64, due: I64, static: Events, dynamic: Events) -> None:
+        """Let the reads between each image's clock and its next write see its present state."""
+        if len(static.code) == 0 and len(dynamic.code) == 0:
+            return
+        shown = []
+        low = active * self._span + clock
+        high = active * self._span + np.minimum(due, self._span)
+        for events in (static, dynamic):
+            if len(events.code) == 0:
+                continue
+            starts = np.searchsorted(events.code, low, side="right")
+            counts = np.searchsorted(events.code, high, side="left") - starts
+            if counts.any():
+                shown.append(events.pick(expand(starts, np.maximum(counts, 0))))
+        shown = [events for events in shown if len(events.code)]
+        if not shown:
+            return
+        events = shown[0] if len(shown) == 1 else _chain(shown[0], shown[1])
+        images, copies = np.unique(events.image, return_inverse=True)
+        copies = copies + self.snapshots.take(images)
+        for index, places in _by_group(events.group):
+            piece = copies[places], events.item[places], events.error[places]
+            self._seen.setdefault(index, []).append(piece)
+
+    def _apply(self, writes: Events) -> None:
+        """Apply one write to each of some images."""
+        for index, places in _by_group(writes.group):
+            group = self._groups[index]
+            images, items, errors = writes.image[places], writes.item[places], writes.error[places]
+            if group.plan.gives_rows:
+                self._writer.bring(self._incoming[index], images, items)
+                continue
+            if errors.any():
+                bad = np.flatnonzero(errors)
+                self._writer.reject(group, images[bad], items[bad], errors[bad])
+                kept = np.flatnonzero(errors == 0)
+                images, items = images[kept], items[kept]
+            if len(images):
+                self._writer.apply(group, images, items)
+
+    def answer(self, readers: dict[int, Reader]) -> None:
+        """Hand everything that reads saw to their readers, by index of the group."""
+        for index, pieces in self._seen.items():
+            copies, operations, errors = (np.concatenate(column) for column in zip(*pieces, strict=True))
+            readers[index].add(self.snapshots, copies, operations, errors)
+
+
+def _merge(left: Events, right: Events) -> Events:
+    """Merge two ordered lists of events."""
+    if len(left.code) == 0 or len(right.code) == 0:
+        return right if len(left.code) == 0 else left
+    both = _chain(left, right)
+    return both.pick(np.argsort(both.code, kind="stable"))
+
+
+def _chain(left: Events, right: Events) -> Events:
+    """Put two lists of events end to end."""
+    return Events(
+        np.concatenate((left.image, right.image)),
+        np.concatenate((left.time, right.time)),
+        np.concatenate((left.group, right.group)),
+        np.concatenate((left.item, right.item)),
+        np.concatenate((left.error, right.error)),
+        np.concatenate((left.code, right.code)),
+    )
+
+
+def _by_group(groups: I64) -> Iterator[tuple[int, I64 | slice]]:
+    """Give each distinct group and where it occurs."""
+    if len(groups) == 0:
+        return
+    first = int(groups[0])
+    if (groups == first).all():
+        yield first, slice(None)
+        return
+    for group in np.unique(groups).tolist():
+        yield group, np.flatnonzero(groups == group)
+
+
+def _occurrences(rows: Incoming) -> I64:
+    """Number the acceptable rows of one operation and one key from 0, in their order."""
+    places = np.flatnonzero(rows.error == 0)
+    operation, slot = rows.operation[places], rows.slot[places]
+    order = np.lexsort((slot, operation))
+    fresh = np.ones(len(places), np.bool_)
+    ordered_operation, ordered_slot = operation[order], slot[order]
+    fresh[1:] = (ordered_operation[1:] != ordered_operation[:-1]) | (ordered_slot[1:] != ordered_slot[:-1])
+    starts = np.maximum.accumulate(np.where(fresh, np.arange(len(places)), 0)) if len(places) else places
+    numbers = np.empty(len(places), np.int64)
+    numbers[order] = np.arange(len(places)) - starts
+    return numbers

@@ -1,0 +1,167 @@
+"""What a shape means for execution: conjuncts, access paths, columns used.
+
+Rules of the file: a plan is a function of shape and schema alone, so it is
+made once and kept. An *access path* is a part of the predicate that a
+predicate index can serve: it must be TRUE for the whole to be TRUE or ERROR,
+and is never an ERROR itself (plain columns and constants only), which is why
+rows that fail it may be skipped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crescando.engine.statement import Apply, ColumnRef, Kind, Parameter, Shape, Term
+from crescando.engine.validate import parameters_in, parameters_of, terms_of, validate_shape
+from crescando.schema import TableSchema
+
+_FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Comparisons of one column with constants, all of which must hold.
+
+    Attributes
+    ----------
+    column : int
+    comparisons : tuple of (str, Parameter)
+        Operator as seen from the column; a single ``in`` stands alone.
+    rest : tuple of Term
+        The predicate's other conjuncts.
+    """
+
+    column: int
+    comparisons: tuple[tuple[str, Parameter], ...]
+    rest: tuple[Term, ...]
+
+    @property
+    def is_point(self) -> bool:
+        """Whether the column must equal a constant (or one of a list)."""
+        return any(op in ("=", "in") for op, _ in self.comparisons)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A shape made ready.
+
+    Attributes
+    ----------
+    shape : Shape
+    conjuncts : tuple of Term
+        The predicate, flattened; empty if every row matches.
+    accesses : tuple of Access
+        Points before intervals.
+    parameters : tuple of Parameter
+    tests_constants : bool
+        Whether the predicate has parameters.
+    tested, assigned, used : frozenset of int
+        Column ids: in the predicate; written by an update or given by an
+        insert or upsert; occurring anywhere.
+    """
+
+    shape: Shape
+    conjuncts: tuple[Term, ...]
+    accesses: tuple[Access, ...]
+    parameters: tuple[Parameter, ...]
+    tests_constants: bool
+    tested: frozenset[int]
+    assigned: frozenset[int]
+    used: frozenset[int]
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the statement is a read."""
+        return self.shape.kind is Kind.READ
+
+    @property
+    def gives_rows(self) -> bool:
+        """Whether the statement is an insert or an upsert."""
+        return self.shape.kind in (Kind.INSERT, Kind.UPSERT)
+
+
+def make_plan(shape: Shape, schema: TableSchema) -> Plan:
+    """Validate a shape and plan it.
+
+    Raises
+    ------
+    StaleShape, StatementError
+        As `engine.validate.validate_shape`.
+    """
+    validate_shape(shape, schema)
+    conjuncts = () if shape.where is None else tuple(_flatten(shape.where))
+    assigned = {assignment.column for assignment in shape.assignments} | set(shape.columns)
+    used = assigned.union(*(columns_of(term) for term in terms_of(shape)))
+    return Plan(
+        shape=shape,
+        conjuncts=conjuncts,
+        accesses=_accesses(conjuncts),
+        parameters=parameters_of(shape),
+        tests_constants=shape.where is not None and bool(parameters_in((shape.where,))),
+        tested=frozenset().union(*map(columns_of, conjuncts)),
+        assigned=frozenset(assigned),
+        used=frozenset(used),
+    )
+
+
+def columns_of(term: Term) -> frozenset[int]:
+    """Give the ids of the columns that a term reads."""
+    found: set[int] = set()
+    pending = [term]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ColumnRef):
+            found.add(node.column)
+        elif isinstance(node, Apply):
+            pending.extend(node.args)
+    return frozenset(found)
+
+
+def _flatten(term: Term) -> list[Term]:
+    if isinstance(term, Apply) and term.op == "and":
+        return [part for argument in term.args for part in _flatten(argument)]
+    return [term]
+
+
+def _accesses(conjuncts: tuple[Term, ...]) -> tuple[Access, ...]:
+    """Group comparisons by column; an IN is an access path of its own."""
+    by_column: dict[int, dict[int, tuple[str, Parameter]]] = {}
+    lists: list[tuple[int, int, Parameter]] = []
+    for place, term in enumerate(conjuncts):
+        found = _comparison(term)
+        if found is None:
+            continue
+        column, op, parameter = found
+        if op == "in":
+            lists.append((place, column, parameter))
+        else:
+            by_column.setdefault(column, {})[place] = (op, parameter)
+    for column, parts in by_column.items():
+        # An equality says it all; ranges beside it are checked on its few survivors.
+        points = {place: part for place, part in parts.items() if part[0] == "="}
+        by_column[column] = points or parts
+    accesses = [
+        Access(column, tuple(parts.values()), _without(conjuncts, set(parts)))
+        for column, parts in by_column.items()
+    ]
+    accesses.extend(
+        Access(column, (("in", parameter),), _without(conjuncts, {place}))
+        for place, column, parameter in lists
+    )
+    return tuple(sorted(accesses, key=lambda access: not access.is_point))
+
+
+def _without(conjuncts: tuple[Term, ...], places: set[int]) -> tuple[Term, ...]:
+    return tuple(term for place, term in enumerate(conjuncts) if place not in places)
+
+
+def _comparison(term: Term) -> tuple[int, str, Parameter] | None:
+    """Read ``column op constant``, either way round, as (column, op, constant)."""
+    if not isinstance(term, Apply) or len(term.args) != 2:
+        return None
+    left, right, op = term.args[0], term.args[1], term.op
+    if isinstance(left, Parameter) and isinstance(right, ColumnRef) and op in _FLIPPED:
+        left, right, op = right, left, _FLIPPED[op]
+    if isinstance(left, ColumnRef) and isinstance(right, Parameter) and (op in _FLIPPED or op == "in"):
+        return left.column, op, right
+    return None

@@ -1,0 +1,234 @@
+"""A table's rows in memory: segments of columns, one list of segments per ring arc.
+
+Rules of the file: segments are preallocated and never grow, so that appending
+copies nothing; a row's place is nobody's business but the engine's. Deleted
+rows are tombstones until their segment is compacted, which happens between
+cycles only. Strings are codes of one pool per column. No index is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crescando.engine.dictionary import Pool
+from crescando.engine.keys import I64, Mask
+from crescando.engine.statement import PHYSICAL
+from crescando.engine.values import Value
+from crescando.schema import DataType, TableSchema
+from crescando.types import KeyRange
+
+U64 = NDArray[np.uint64]
+
+SEGMENT_ROWS_MIN, SEGMENT_ROWS_MAX = 256, 1 << 20
+"""Segments double from one to the other, so that small tables stay small."""
+
+HIDDEN_POSITION, HIDDEN_ORDINAL = -1, -2
+"""Column ids of the hidden key of a table without a primary key: the position of
+the insert in the order, and the row's ordinal in it."""
+
+
+def storage_type(kind: DataType) -> np.dtype[Any]:
+    """Give how a column of a segment lies in memory."""
+    return PHYSICAL[kind]
+
+
+class Segment:
+    """Some rows of one arc, column by column.
+
+    Attributes
+    ----------
+    arc : int
+        Index of the arc in the engine's list.
+    data : dict of int to ndarray, shape (capacity,)
+        Physical values by column id.
+    valid : dict of int to ndarray of bool
+        Only of columns in which a NULL was ever stored.
+    position : ndarray of uint64, shape (capacity,)
+        Ring positions.
+    alive : ndarray of bool, shape (capacity,)
+    n_rows, n_dead : int
+        Rows in use, and how many of them are tombstones.
+    """
+
+    __slots__ = ("alive", "arc", "capacity", "data", "n_dead", "n_rows", "position", "valid")
+
+    def __init__(self, arc: int, capacity: int, types: dict[int, DataType]) -> None:
+        self.arc = arc
+        self.capacity = capacity
+        self.data = {key: np.empty(capacity, storage_type(kind)) for key, kind in types.items()}
+        self.valid: dict[int, Mask] = {}
+        self.position: U64 = np.empty(capacity, np.uint64)
+        self.alive: Mask = np.ones(capacity, np.bool_)
+        self.n_rows = 0
+        self.n_dead = 0
+
+    @property
+    def n_bytes(self) -> int:
+        """What the arrays take."""
+        columns = sum(array.nbytes for array in self.data.values())
+        return columns + len(self.valid) * self.capacity + self.position.nbytes + self.capacity
+
+    def store(self, column_id: int, rows: I64 | slice, values: NDArray[Any], valid: Mask | None) -> None:
+        """Write values of one column into some rows."""
+        self.data[column_id][rows] = values
+        mask = self.valid.get(column_id)
+        if mask is None:
+            if valid is None or valid.all():
+                return
+            mask = self.valid[column_id] = np.ones(self.capacity, np.bool_)
+        mask[rows] = True if valid is None else valid
+
+    def kill(self, rows: I64) -> None:
+        """Make tombstones of some live rows."""
+        self.alive[rows] = False
+        self.n_dead += len(rows)
+
+    def compact(self) -> None:
+        """Move the live rows together."""
+        kept = np.flatnonzero(self.alive[: self.n_rows])
+        for array in (*self.data.values(), *self.valid.values(), self.position):
+            array[: len(kept)] = array[kept]
+        self.alive[:] = True
+        self.n_rows, self.n_dead = len(kept), 0
+
+
+class Block:
+    """Consecutive rows of a segment, as a source of columns (see `engine.frame`)."""
+
+    __slots__ = ("pools", "segment", "start", "stop", "types")
+
+    def __init__(
+        self, segment: Segment, start: int, stop: int, types: dict[int, DataType], pools: dict[int, Pool]
+    ) -> None:
+        self.segment = segment
+        self.start = start
+        self.stop = stop
+        self.types = types
+        self.pools = pools
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows, tombstones included."""
+        return self.stop - self.start
+
+    def column(self, column_id: int) -> Value:
+        """Give one column; shape (n_rows,)."""
+        valid = self.segment.valid.get(column_id)
+        return Value(
+            self.types[column_id],
+            self.segment.data[column_id][self.start : self.stop],
+            None if valid is None else valid[self.start : self.stop],
+            None,
+            self.pools.get(column_id),
+        )
+
+    def positions(self) -> U64:
+        """Give the ring positions; shape (n_rows,)."""
+        return self.segment.position[self.start : self.stop]
+
+    def live(self) -> Mask | None:
+        """Give which rows live, or None if all do."""
+        if self.segment.n_dead == 0:
+            return None
+        return self.segment.alive[self.start : self.stop]
+
+
+class Table:
+    """All rows that one engine owns of a table.
+
+    Parameters
+    ----------
+    schema : TableSchema
+        With catalog ids.
+    arcs : sequence of KeyRange
+        The engine's arcs, ascending.
+    """
+
+    def __init__(self, schema: TableSchema, arcs: Sequence[KeyRange]) -> None:
+        self.schema = schema
+        self.types: dict[int, DataType] = {column.id: column.type for column in schema.columns}
+        if not schema.primary_key:
+            self.types[HIDDEN_POSITION] = self.types[HIDDEN_ORDINAL] = DataType.INT64
+        self.key_ids = key_ids(schema)
+        self.pools = {column.id: Pool() for column in schema.columns if column.type is DataType.STRING}
+        self.segments: list[list[Segment]] = [[] for _ in arcs]
+        self.n_compactions = 0
+
+    @property
+    def n_rows(self) -> int:
+        """How many live rows."""
+        return sum(segment.n_rows - segment.n_dead for arc in self.segments for segment in arc)
+
+    @property
+    def n_bytes(self) -> int:
+        """What segments and texts take, about."""
+        segments = sum(segment.n_bytes for arc in self.segments for segment in arc)
+        return segments + sum(pool.n_bytes + 64 * len(pool) for pool in self.pools.values())
+
+    def blocks(self, n_rows_max: int) -> Iterator[Block]:
+        """Give all rows in blocks, arc by arc."""
+        for arc in self.segments:
+            for segment in arc:
+                for start in range(0, segment.n_rows, n_rows_max):
+                    stop = min(start + n_rows_max, segment.n_rows)
+                    yield Block(segment, start, stop, self.types, self.pools)
+
+    def sample(self, n_rows: int) -> Iterator[tuple[Block, I64]]:
+        """Give about `n_rows` rows, evenly spread, as rows of blocks."""
+        held = sum(segment.n_rows for arc in self.segments for segment in arc)
+        step = max(held // n_rows, 1)
+        for block in self.blocks(held or 1):
+            yield block, np.arange(0, block.n_rows, step)
+
+    def append(self, arc: int, columns: dict[int, Value], positions: U64) -> None:
+        """Add rows to an arc.
+
+        Parameters
+        ----------
+        arc : int
+        columns : dict of int to Value, shape (n,)
+            Every column, strings in codes of the table's own pools.
+        positions : ndarray of uint64, shape (n,)
+        """
+        done = 0
+        while done < len(positions):
+            segment = self._room(arc)
+            count = min(segment.capacity - segment.n_rows, len(positions) - done)
+            target = slice(segment.n_rows, segment.n_rows + count)
+            source = slice(done, done + count)
+            for column_id, value in columns.items():
+                valid = None if value.valid is None else value.valid[source]
+                segment.store(column_id, target, value.data[source], valid)
+            segment.position[target] = positions[source]
+            segment.n_rows += count
+            done += count
+
+    def _room(self, arc: int) -> Segment:
+        """Give a segment of an arc with free rows."""
+        segments = self.segments[arc]
+        if segments and segments[-1].n_rows < segments[-1].capacity:
+            return segments[-1]
+        held = sum(segment.capacity for segment in segments)
+        capacity = min(max(held, SEGMENT_ROWS_MIN), SEGMENT_ROWS_MAX)
+        segments.append(Segment(arc, capacity, self.types))
+        return segments[-1]
+
+    def compact(self) -> None:
+        """Rewrite segments of which more than a quarter is dead; call between cycles only."""
+        for arc in self.segments:
+            for segment in arc:
+                if segment.n_dead * 4 > segment.n_rows:
+                    segment.compact()
+                    self.n_compactions += 1
+            arc[:] = [segment for segment in arc if segment.n_rows]
+
+
+def key_ids(schema: TableSchema) -> tuple[int, ...]:
+    """Give the column ids of the primary or hidden key."""
+    if schema.primary_key:
+        return tuple(schema.column(name).id for name in schema.primary_key)
+    return (HIDDEN_POSITION, HIDDEN_ORDINAL)

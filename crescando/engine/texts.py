@@ -1,0 +1,217 @@
+"""Functions of strings, computed once per distinct text and never once per row.
+
+Rules of the file: code points everywhere; LIKE is case-sensitive, takes any
+pattern (``%`` any run, ``_`` one code point, nothing is an escape) and never
+backtracks, so that no pattern is slow; conversions from text are strict.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crescando.engine.dictionary import Pool
+from crescando.engine.functions import Cause
+from crescando.engine.keys import I64
+from crescando.engine.statement import PHYSICAL
+from crescando.engine.values import Errors
+from crescando.schema import DataType
+
+Array = NDArray[Any]
+
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
+_SPECIAL = re.compile(r"[+-]?(inf|infinity|nan)", re.ASCII | re.IGNORECASE)
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_TIMESTAMP = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2})(:[0-9]{2}(\.[0-9]{1,6})?)?"
+    r"(Z|[+-][0-9]{2}:[0-9]{2})",
+    re.ASCII,
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def used_texts(pool: Pool, codes: Array) -> tuple[list[str], I64]:
+    """Give the distinct texts among some rows and each row's index into them."""
+    if len(pool) <= len(codes):
+        return pool.texts[:], codes.astype(np.int64, copy=False)
+    used, index = np.unique(codes, return_inverse=True)
+    return [pool.texts[code] for code in used.tolist()], index
+
+
+def map_texts(pool: Pool, codes: Array, function: Callable[[str], str]) -> tuple[Pool, I64]:
+    """Apply a function to every text; results get a pool of their own."""
+    texts, index = used_texts(pool, codes)
+    target = Pool()
+    return target, target.intern(map(function, texts))[index]
+
+
+def lengths(pool: Pool, codes: Array) -> I64:
+    """Give lengths in code points."""
+    texts, index = used_texts(pool, codes)
+    return np.fromiter(map(len, texts), np.int64, len(texts))[index]
+
+
+def concatenate_texts(left: Pool, left_codes: Array, right: Pool, right_codes: Array) -> tuple[Pool, I64]:
+    """Join texts row by row, once per distinct pair."""
+    a, b = np.broadcast_arrays(left_codes.astype(np.int64), right_codes.astype(np.int64))
+    pairs, index = np.unique(a * len(right) + b, return_inverse=True)
+    target = Pool()
+    joined = (left.texts[p // len(right)] + right.texts[p % len(right)] for p in pairs.tolist())
+    return target, target.intern(joined)[index]
+
+
+def substrings(
+    pool: Pool, codes: Array, starts: Array, counts: Array | None
+) -> tuple[Pool, I64, Errors | None]:
+    """Give code points ``start …`` (from 1), at most `counts` of them, clipped to the text.
+
+    A negative count is an error.
+    """
+    shape = np.broadcast_shapes(codes.shape, starts.shape, () if counts is None else counts.shape)
+    rows = [np.broadcast_to(codes, shape).tolist(), np.broadcast_to(starts, shape).tolist()]
+    ends = [None] * shape[0] if counts is None else np.broadcast_to(counts, shape).tolist()
+    error = np.zeros(shape, np.uint8)
+    if counts is not None:
+        error = np.broadcast_to(counts < 0, shape).astype(np.uint8) * np.uint8(Cause.INVALID_ARGUMENT)
+
+    def cut(code: int, start: int, count: int | None) -> str:
+        first = max(start, 1) - 1
+        return pool.texts[code][first : None if count is None else max(start + max(count, 0) - 1, 0)]
+
+    known: dict[tuple[Any, ...], str] = {}
+    texts = []
+    for key in zip(*rows, ends, strict=True):
+        text = known.get(key)
+        if text is None:
+            text = known[key] = cut(*key)
+        texts.append(text)
+    target = Pool()
+    return target, target.intern(texts), error if error.any() else None
+
+
+def like_matcher(pattern: str) -> Callable[[str], bool]:
+    """Compile a LIKE pattern to a matcher whose time is bounded by length times pattern.
+
+    The pieces between ``%`` are found left to right, each at its first place;
+    that is right because each takes the least it can.
+    """
+    pieces = pattern.split("%")
+    if len(pieces) == 1:
+        whole = _piece(pattern)
+        return lambda text: whole.fullmatch(text) is not None
+    first, last = _piece(pieces[0]), _piece(pieces[-1])
+    middle = [_piece(piece) for piece in pieces[1:-1] if piece]
+    n_first, n_last = len(pieces[0]), len(pieces[-1])
+
+    def matches(text: str) -> bool:
+        end = len(text) - n_last
+        if end < n_first or first.match(text) is None or last.match(text, end) is None:
+            return False
+        at = n_first
+        for piece in middle:
+            found = piece.search(text, at, end)
+            if found is None:
+                return False
+            at = found.end()
+        return True
+
+    return matches
+
+
+def _piece(text: str) -> re.Pattern[str]:
+    """Compile a piece without ``%``: fixed length, so that a search is linear in the text."""
+    return re.compile("".join("." if c == "_" else re.escape(c) for c in text), re.DOTALL)
+
+
+def like(pool: Pool, codes: Array, patterns: Pool, pattern_codes: Array) -> NDArray[np.bool_]:
+    """Give where texts match patterns, row by row."""
+    if len(pattern_codes) == 1:
+        matches = like_matcher(patterns.texts[int(pattern_codes[0])])
+        texts, index = used_texts(pool, codes)
+        return np.fromiter(map(matches, texts), np.bool_, len(texts))[index]
+    a, b = np.broadcast_arrays(codes.astype(np.int64), pattern_codes.astype(np.int64))
+    pairs, index = np.unique(b * len(pool) + a, return_inverse=True)
+    result = np.zeros(len(pairs), np.bool_)
+    current, matches = -1, like_matcher("")
+    for place, pair in enumerate(pairs.tolist()):
+        pattern, code = divmod(pair, len(pool))
+        if pattern != current:
+            current, matches = pattern, like_matcher(patterns.texts[pattern])
+        result[place] = matches(pool.texts[code])
+    return result[index]
+
+
+def from_integers(values: Array) -> tuple[Pool, I64]:
+    """Write whole numbers in decimal."""
+    used, index = np.unique(values, return_inverse=True)
+    target = Pool()
+    return target, target.intern(map(str, used.tolist()))[index]
+
+
+def parse(pool: Pool, codes: Array, target: DataType) -> tuple[Array, Errors | None]:
+    """Read numbers, dates or timestamps from text, strictly."""
+    texts, index = used_texts(pool, codes)
+    dtype = PHYSICAL[target]
+    data = np.zeros(len(texts), dtype)
+    error = np.zeros(len(texts), np.uint8)
+    for place, text in enumerate(texts):
+        parsed = parse_text(text, target)
+        if isinstance(parsed, Cause):
+            error[place] = parsed
+        else:
+            data[place] = parsed
+    return data[index], error[index] if error.any() else None
+
+
+def parse_text(text: str, target: DataType) -> int | float | Cause:
+    """Read one text as a physical value, or say why it cannot be."""
+    if target.is_integer:
+        # Longer than any int64, and a bound for the cost of reading it.
+        if len(text) > 400 or _INTEGER.fullmatch(text) is None:
+            return Cause.INVALID_CONVERSION
+        number = int(text)
+        bounds = np.iinfo(PHYSICAL[target])
+        return number if bounds.min <= number <= bounds.max else Cause.OUT_OF_RANGE
+    if target.is_float:
+        return _parse_float(text, target)
+    try:
+        return _parse_moment(text, target)
+    except (ValueError, OverflowError):
+        return Cause.INVALID_CONVERSION
+
+
+def _parse_float(text: str, target: DataType) -> float | Cause:
+    if len(text) > 400:
+        return Cause.INVALID_CONVERSION
+    if _SPECIAL.fullmatch(text) is not None:
+        return float(text)
+    if _NUMBER.fullmatch(text) is None:
+        return Cause.INVALID_CONVERSION
+    with np.errstate(over="ignore"):
+        number = float(PHYSICAL[target].type(float(text)))
+    return Cause.OVERFLOW if number in (float("inf"), float("-inf")) else number
+
+
+def _parse_moment(text: str, target: DataType) -> int | Cause:
+    if target is DataType.DATE:
+        if _DATE.fullmatch(text) is None:
+            return Cause.INVALID_CONVERSION
+        return date.fromisoformat(text).toordinal() - _EPOCH.toordinal()
+    found = _TIMESTAMP.fullmatch(text)
+    if found is None:
+        return Cause.INVALID_CONVERSION
+    day, minute, second, fraction, zone = found.groups()
+    seconds = (second or ":00")[:3]
+    micros = (fraction or ".0")[1:].ljust(6, "0")
+    offset = "+00:00" if zone == "Z" else zone
+    moment = datetime.fromisoformat(f"{day}T{minute}{seconds}.{micros}{offset}")
+    delta = moment - _EPOCH
+    micros_total = (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+    in_calendar = -62_135_596_800_000_000 <= micros_total <= 253_402_300_799_999_999
+    return micros_total if in_calendar else Cause.OUT_OF_RANGE

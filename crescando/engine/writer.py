@@ -1,0 +1,190 @@
+"""Apply writes to row images, and count what they did.
+
+Rules of the file: a write's effect on a row depends on that row and the write
+alone. A row on which the predicate, an assignment, a conversion or a
+constraint fails keeps *all* its values and is rejected; the others are written.
+Counts are kept per arc, so that whoever reports a range can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from crescando.engine.base import Count, Rejection, Written
+from crescando.engine.evaluator import Evaluator
+from crescando.engine.frame import Frame
+from crescando.engine.functions import Cause
+from crescando.engine.group import Group
+from crescando.engine.images import Images
+from crescando.engine.incoming import Incoming
+from crescando.engine.keys import I64
+from crescando.engine.rejection import Failures
+from crescando.engine.statement import Kind
+from crescando.engine.table import Table
+from crescando.engine.terms import evaluate, null_error
+from crescando.engine.values import Errors, Value, calendar_errors, convert, first_cause, recode, with_raised
+from crescando.types import KeyRange
+
+
+class Tally:
+    """What each write of a batch did, per arc.
+
+    Parameters
+    ----------
+    n_operations : int
+        Operations of the batch.
+    arcs : sequence of KeyRange
+    """
+
+    def __init__(self, n_operations: int, arcs: Sequence[KeyRange]) -> None:
+        self._arcs = arcs
+        self._n_arcs = max(len(arcs), 1)
+        self._affected: list[I64] = []
+        self._counts: list[list[int]] | None = None
+        self._n_operations = n_operations
+        self._failures = Failures()
+
+    def affected(self, order: I64, arcs: I64) -> None:
+        """Count rows as written by the operations at some places in the batch."""
+        self._affected.append(order * self._n_arcs + arcs)
+
+    def rejected(self, order: I64, arcs: I64, keys: list[Value], causes: Errors) -> None:
+        """Count rows as rejected."""
+        if len(order):
+            self._failures.add(order * self._n_arcs + arcs, keys, causes)
+
+    def written(self, group: Group) -> list[Written]:
+        """Give what each write of a group did; every arc is reported, also with nothing.
+
+        Ends the counting.
+        """
+        if self._counts is None:
+            self._counts = self._sum()
+        zeros = tuple(Count(arc, 0, 0) for arc in self._arcs)
+        answers = []
+        for operation, place in zip(group.operations, group.order.tolist(), strict=True):
+            start = place * self._n_arcs
+            row = self._counts[place]
+            failed = any(start + arc in self._failures.counts for arc in range(len(self._arcs)))
+            if not failed and not any(row):
+                told = zeros
+            else:
+                told = tuple(self._count(arc, start, row[arc]) for arc in range(len(self._arcs)))
+            answers.append(Written(operation.number, operation.position, told))
+        return answers
+
+    def _sum(self) -> list[list[int]]:
+        size = self._n_operations * self._n_arcs
+        every = np.concatenate([np.zeros(0, np.int64), *self._affected])
+        counted = np.bincount(every, minlength=size).reshape(self._n_operations, self._n_arcs)
+        rows: list[list[int]] = counted.tolist()
+        return rows
+
+    def _count(self, arc: int, start: int, affected: int) -> Count:
+        failure = self._failures.smallest.get(start + arc)
+        if failure is None:
+            return Count(self._arcs[arc], affected, 0)
+        rejection = Rejection(failure.key, failure.cause.text)
+        return Count(self._arcs[arc], affected, self._failures.counts[start + arc], rejection)
+
+
+class Writer:
+    """Applies writes to the images of one batch.
+
+    Parameters
+    ----------
+    table : Table
+    images : Images
+    tally : Tally
+    evaluator : Evaluator
+    """
+
+    def __init__(self, table: Table, images: Images, tally: Tally, evaluator: Evaluator) -> None:
+        self._table = table
+        self._images = images
+        self._tally = tally
+        self._evaluator = evaluator
+
+    def reject(self, group: Group, images: I64, operations: I64, causes: Errors) -> None:
+        """Count images as rejected by operations of a group."""
+        keys = [self._images.column(key).take(images) for key in self._table.key_ids]
+        self._tally.rejected(group.order[operations], self._images.arc[images], keys, causes)
+
+    def apply(self, group: Group, images: I64, operations: I64) -> None:
+        """Update or delete images, each by one operation; no image occurs twice."""
+        if group.plan.shape.kind is Kind.DELETE:
+            self._images.alive[images] = False
+            self._images.changed[images] = True
+            self._tally.affected(group.order[operations], self._images.arc[images])
+            return
+        frame = Frame(self._images, group.constants, images, operations, self._evaluator)
+        values = {}
+        error: Errors | None = None
+        for assignment in group.plan.shape.assignments:
+            value = self._fit(assignment.column, evaluate(assignment.term, frame).spread(len(images)))
+            error = first_cause(error, value.error)
+            values[assignment.column] = value
+        if error is not None and error.any():
+            bad = np.flatnonzero(error)
+            self.reject(group, images[bad], operations[bad], error[bad])
+            kept = np.flatnonzero(error == 0)
+            images, operations = images[kept], operations[kept]
+            values = {column: value.take(kept) for column, value in values.items()}
+        self._store(values, images)
+        self._tally.affected(group.order[operations], self._images.arc[images])
+
+    def _fit(self, column_id: int, value: Value) -> Value:
+        """Convert a value to a column's type, with the errors that its constraints raise."""
+        column = self._table.schema.column_by_id(column_id)
+        assert column is not None
+        fitted = convert(value, column.type)
+        fitted = with_raised(fitted, column.type, fitted.data, calendar_errors(column.type, fitted.data))
+        if not column.nullable:
+            # Every error of a term has a smaller cause, so that this one never hides it.
+            fitted.error = first_cause(fitted.error, null_error(fitted))
+        return fitted
+
+    def _store(self, values: dict[int, Value], images: I64) -> None:
+        if len(images) == 0:
+            return
+        for column_id, value in values.items():
+            pool = self._table.pools.get(column_id)
+            self._images.store(column_id, images, value if pool is None else recode(value, pool))
+        self._images.changed[images] = True
+
+    def bring(self, rows: Incoming, images: I64, places: I64) -> None:
+        """Insert or upsert incoming rows, each into one image; no image occurs twice.
+
+        Parameters
+        ----------
+        rows : Incoming
+        images, places : ndarray of int64, shape (n,)
+            Image and index into the incoming rows.
+        """
+        group = rows.group
+        operations = rows.operation[places]
+        alive = self._images.alive[images]
+        causes = np.zeros(len(images), np.uint8)
+        if group.plan.shape.kind is Kind.INSERT:
+            causes[alive] = Cause.DUPLICATE_KEY
+        elif rows.missing_not_null:
+            causes[~alive] = Cause.NULL_VALUE
+        if causes.any():
+            bad = np.flatnonzero(causes)
+            self.reject(group, images[bad], operations[bad], causes[bad])
+            kept = np.flatnonzero(causes == 0)
+            images, places, operations, alive = images[kept], places[kept], operations[kept], alive[kept]
+        given = rows.values
+        born = images[~alive]
+        if len(born):
+            for column_id in self._images.column_ids:
+                if column_id not in given:
+                    self._images.clear(column_id, born)
+        # The key of an image is what it is; only the other columns are replaced.
+        keys = self._table.key_ids
+        self._store({column: given[column].take(places) for column in given if column not in keys}, images)
+        self._images.alive[images] = True
+        self._images.changed[images] = True
+        self._tally.affected(group.order[operations], self._images.arc[images])
