@@ -209,7 +209,8 @@ def _stored(
     """Give the physical values of an array; anything where not valid."""
     kind, target = values.dtype.kind, definition.type
     if kind == "b" and target is DataType.BOOL:
-        return values
+        # Every branch copies: the caller may change the array while the write is on its way.
+        return values.copy()
     if kind in "iu" and target.is_integer:
         return _narrowed(values, definition, valid)
     if kind in "iu" and target.is_float:
