@@ -396,3 +396,33 @@ def test_wide_predicates_bind() -> None:
 def test_predicates_beyond_the_engine_s_limits_are_refused_here() -> None:
     with pytest.raises(PredicateError, match="nodes"):
         bound(f.any_of(col("delay") == n for n in range(20_000)))
+
+
+SAMPLES = (True, 1, 2.5, "x", "2013-07-04", "2013-07-04T18:00:00Z", dt.date(2013, 7, 4), JULY)
+
+
+@pytest.mark.parametrize("name", BOUND.column_names)
+@pytest.mark.parametrize("value", SAMPLES, ids=repr)
+def test_a_literal_fits_a_column_for_every_operator_or_for_none(name: str, value: object) -> None:
+    """K32: no operator quietly finds nothing where another one refuses."""
+    column = col(name)
+    outcomes = set()
+    for where in (
+        column == value,
+        column != value,
+        column < value,
+        column <= value,
+        column > value,
+        column >= value,
+        lit(value) == column,
+        column.isin([value]),
+        column.between(value, value),
+    ):
+        try:
+            bound(where)
+            outcomes.add(None)
+        except StatementError as error:
+            outcomes.add(type(error))
+
+    assert len(outcomes) == 1
+    assert outcomes <= {None, TypeMismatchError}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import sys
 import time
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -226,8 +228,9 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 WORDS = (
     "a b c AND OR NOT IN LIKE BETWEEN IS NULL TRUE UNKNOWN CASE WHEN THEN ELSE END CAST AS FROM date "
-    "timestamp SELECT x' 'x' '' \"q\" 1 2.5 .5 1e3 ? :n ( ) , + - * / % || = <> < <= == :: ; -- /* & | ~ $ @ . [ ] "
-    "{ } \\ abs( coalesce( extract( year interval '1' day exists any collate 0x1 é \x00 \ud800 🜚"
+    "timestamp SELECT x' 'x' '' \"q\" 1 2.5 .5 1e3 ? :n ( ) , + - * / % || = <> < <= == :: ; -- /* & "
+    "| ~ $ @ . [ ] { } \\ abs( coalesce( extract( year interval '1' day exists any collate 0x1 é \x00 "
+    "\ud800 🜚"
 )
 
 
@@ -243,3 +246,40 @@ def test_any_text_gives_an_expression_or_one_error(text: str) -> None:
         assert isinstance(refusal, PredicateError)
         assert refusal.text == text
         assert refusal.position is None or 0 <= refusal.position <= len(text)
+
+
+HOSTILE = (
+    "__import__('os').system('id') = 0",
+    "a = 1 OR exec('x')",
+    "eval(a) = 1",
+    "a.__class__ = 1",
+    "a = 1) OR (1 = 1",
+    "(lambda: 1)() = 1",
+    "a = 'x' || chr(39) || '; DROP TABLE t'",
+    "where(a, b, c) = 1",
+)
+
+
+def test_no_text_is_ever_compiled() -> None:
+    """K34: an allow-list on the tree, with an audit hook watching."""
+    parse_where("a = 1")
+    compiled: list[object] = []
+    is_watching = True
+
+    def watch(event: str, arguments: tuple[object, ...]) -> None:
+        if is_watching and event in ("compile", "exec", "os.system", "import", "subprocess.Popen"):
+            compiled.append((event, arguments))
+
+    sys.addaudithook(watch)
+    for text in (*HOSTILE, *(word * 3 for word in WORDS.split(" "))):
+        with suppress(PredicateError):
+            parse_where(text)
+    is_watching = False
+
+    assert compiled == []
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_is_refused_or_harmless(text: str) -> None:
+    with pytest.raises(PredicateError):
+        parse_where(text)

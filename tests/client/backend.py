@@ -1,0 +1,209 @@
+"""A `Backend` in one thread: real engines, no network, operations in the order of submission.
+
+Rules of the file: what travels between processes is encoded and decoded here
+too. Nothing is answered while the backend is held, so that tests can look at
+operations on their way without sleeping.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from itertools import pairwise
+from typing import Any
+
+from crescando.client.base import Pending, Piece, ReadOutcome, Request, SchemaChanged, WriteOutcome
+from crescando.engine.base import Results
+from crescando.engine.ranges import intersect
+from crescando.engine.scan import ScanEngine
+from crescando.engine.statement import (
+    Column,
+    Kind,
+    Operation,
+    Shape,
+    decode_parameters,
+    encode_parameters,
+)
+from crescando.engine.validate import validate_parameters, validate_shape
+from crescando.errors import ClosedError, ReadFailedError, RefusedError
+from crescando.schema import TableSchema
+from crescando.types import RING_MAX, KeyRange, Position, ProcessId, position
+
+CLIENT = ProcessId("client", "c1")
+
+
+class EngineBackend:
+    """Runs every operation on `n_engines` engines that share the ring.
+
+    Parameters
+    ----------
+    n_engines : int
+        Each owns two arcs.
+    """
+
+    def __init__(self, n_engines: int = 2) -> None:
+        n_arcs = 2 * n_engines
+        cuts = [(RING_MAX + 1) * n // n_arcs for n in range(n_arcs + 1)]
+        arcs = [KeyRange(low, high - 1) for low, high in pairwise(cuts)]
+        self.arcs = [tuple(arcs[n::n_engines]) for n in range(n_engines)]
+        self.engines = [ScanEngine() for _ in range(n_engines)]
+        for engine, owned in zip(self.engines, self.arcs, strict=True):
+            engine.set_arcs(owned)
+        self.tables: dict[str, TableSchema] = {}
+        self.heard: dict[str, TableSchema] = {}
+        self.n_batches = 0
+        self.n_closed = 0
+        self.is_held = False
+        self.fail_next: deque[Exception] = deque()
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._number = 0
+        self._instance = 0
+        self._table_id = 0
+
+    # What tests do.
+    def hold(self) -> None:
+        """Answer nothing from now on."""
+        self.is_held = True
+
+    def release(self) -> None:
+        """Answer everything that was held back, in order."""
+        self.is_held = False
+        while self._waiting:
+            self._waiting.popleft()()
+
+    def replace_table(self, schema: TableSchema) -> None:
+        """Drop a table and make it anew behind the session's back."""
+        self._drop(schema.name)
+        self._create(schema)
+
+    # The contract.
+    def submit(self, requests: tuple[Request, ...]) -> tuple[Pending, ...]:
+        if self.n_closed:
+            raise ClosedError("the backend is closed")
+        self.n_batches += 1
+        pendings = []
+        for request in requests:
+            assert request.ranges
+            self._number += 1
+            pending = Pending(self._number, Future(), Future())
+            pendings.append(pending)
+            self._later(lambda request=request, pending=pending: self._answer(request, pending))
+        return tuple(pendings)
+
+    def create_table(self, schema: TableSchema) -> Future[TableSchema]:
+        future: Future[TableSchema] = Future()
+        self._later(lambda: _settle(future, lambda: self._create(schema, is_heard=True)))
+        return future
+
+    def drop_table(self, name: str) -> Future[None]:
+        future: Future[None] = Future()
+
+        def drop() -> None:
+            if name not in self.tables:
+                raise RefusedError(f"no table is named {name!r}")
+            self._drop(name)
+            self.heard.pop(name, None)
+
+        self._later(lambda: _settle(future, drop))
+        return future
+
+    def catalog(self) -> Mapping[str, TableSchema]:
+        return self.heard
+
+    def refresh_catalog(self) -> Future[Mapping[str, TableSchema]]:
+        future: Future[Mapping[str, TableSchema]] = Future()
+
+        def refresh() -> Mapping[str, TableSchema]:
+            self.heard = dict(self.tables)
+            return self.heard
+
+        self._later(lambda: _settle(future, refresh))
+        return future
+
+    def close(self, timeout_s: float) -> None:
+        self.n_closed += 1
+
+    # How it works.
+    def _later(self, task: Callable[[], None]) -> None:
+        if self.is_held:
+            self._waiting.append(task)
+        else:
+            task()
+
+    def _create(self, schema: TableSchema, is_heard: bool = False) -> TableSchema:
+        if schema.name in self.tables:
+            raise RefusedError(f"table {schema.name!r} exists")
+        self._table_id += 1
+        made = schema.with_ids(self._table_id)
+        for engine in self.engines:
+            engine.create_table(made)
+        self.tables[schema.name] = made
+        if is_heard:
+            self.heard = {**self.heard, schema.name: made}
+        return made
+
+    def _drop(self, name: str) -> None:
+        made = self.tables.pop(name)
+        for engine in self.engines:
+            engine.drop_table(made.id)
+
+    def _answer(self, request: Request, pending: Pending) -> None:
+        if self.fail_next:
+            error = self.fail_next.popleft()
+            if isinstance(error, SchemaChanged):
+                pending.stable.set_result(None)
+            else:
+                pending.stable.set_exception(error)
+            pending.outcome.set_exception(error)
+            return
+        self._instance += 1
+        at = position(self._instance, 0)
+        shape = Shape.decode(request.shape.encode())
+        parameters = decode_parameters(shape, encode_parameters(shape, request.parameters))
+        schema = next((table for table in self.tables.values() if table.id == shape.table), None)
+        pending.stable.set_result(None)
+        if schema is None:
+            pending.outcome.set_exception(SchemaChanged("the table is gone"))
+            return
+        validate_shape(shape, schema)
+        validate_parameters(shape, schema, parameters)
+        results = []
+        for engine, arcs in zip(self.engines, self.arcs, strict=True):
+            scope = intersect(request.ranges, arcs)
+            if scope:
+                operation = Operation(at, CLIENT, pending.number, shape, parameters, scope)
+                results.extend(engine.execute([operation]))
+        _settle(pending.outcome, lambda: _outcome(shape, at, results))
+
+
+def _settle(future: Future[Any], task: Callable[[], Any]) -> None:
+    try:
+        future.set_result(task())
+    except Exception as error:  # noqa: BLE001  # The future carries it.
+        future.set_exception(error)
+
+
+def _outcome(shape: Shape, at: Position, results: Sequence[Results]) -> Any:
+    for result in results:
+        for failed in result.failed:
+            if failed.kind == "schema":
+                raise SchemaChanged(failed.text)
+            raise ReadFailedError(failed.text)
+    if shape.kind is not Kind.READ:
+        return WriteOutcome(at, tuple(c for result in results for w in result.written for c in w.counts))
+    return ReadOutcome(
+        at,
+        tuple(piece for result in results for piece in _pieces(result)),
+        tuple(partial for result in results for partial in result.partials),
+    )
+
+
+def _pieces(result: Results) -> list[Piece]:
+    pieces = []
+    for rows in result.rows:
+        for index in range(len(rows.number)):
+            start, stop = int(rows.offsets[index]), int(rows.offsets[index + 1])
+            columns: tuple[Column, ...] = tuple(column.slice(start, stop) for column in rows.columns)
+            pieces.append(Piece(rows.scopes[int(rows.scope[index])], rows.names, columns))
+    return pieces
