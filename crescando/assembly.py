@@ -26,6 +26,7 @@ from crescando.spec import ClusterSpec
 from crescando.types import ProcessId
 
 MulticastFactory = Callable[[ProcessId, tuple[ProcessId, ...]], Multicast]
+RouterFactory = Callable[..., Router[Rubberband]]
 BroadcastFactory = Callable[[ProcessId, Membership, random.Random], AtomicBroadcast[Batch]]
 
 
@@ -76,11 +77,11 @@ class Assembly:
         self._multicast = multicast or Application
         self._broadcast = broadcast or self._multipaxos
 
-    def router(self, me: ProcessId, rng: random.Random) -> Router[Rubberband]:
+    def router(self, me: ProcessId, rng: random.Random, make: RouterFactory = Router) -> Router[Rubberband]:
         """Give a router process's core."""
         membership = Membership(0, self.names.routers)
         broadcast = self._broadcast(me, membership, rng)
-        return Router(
+        return make(
             me,
             routers=self.names.routers,
             config=self.config,
@@ -98,7 +99,7 @@ class Assembly:
         return Super(
             me,
             multicast=self._multicast(me, self.names.routers),
-            watched=self.names.storages,
+            watched=(*self.names.storages, *self.names.supers),
             config_type=Rubberband,
             timing=self.spec.super_,
         )

@@ -111,6 +111,11 @@ class Pump:
     # Endpoint of the transport.
 
     def opened(self, channel: Channel) -> None:
+        # The end of an old session may be noticed after the begin of the next;
+        # the core must hear of them in the other order.
+        old = self._channels.get(channel.peer)
+        if old is not None:
+            self.closed(old)
         self._channels[channel.peer] = channel
         self._guard(lambda now_s: self.core.on_connected(channel.peer, now_s))
 

@@ -124,6 +124,11 @@ def encode(message: Any) -> bytes:
     return _ENCODER.encode(message)
 
 
+def encode_any(value: Any) -> bytes:
+    """Give the bytes of any value made of message parts, to compare or digest it."""
+    return _ENCODER.encode(value)
+
+
 def decode(data: bytes) -> Any:
     """Give the message that `encode` wrote.
 

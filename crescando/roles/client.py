@@ -28,7 +28,7 @@ from crescando.errors import (
     RefusedError,
 )
 from crescando.process import Output, earliest
-from crescando.roles.messages import Answered, Attach, Inquire, Inquired, ReadReplica
+from crescando.roles.messages import Answered, Attach, Inquire, Inquired, Ping, Pong, ReadReplica
 from crescando.routing.base import ExpelledEvent, Multicast, StableEvent
 from crescando.routing.batch import Message, submission
 from crescando.routing.ecast.messages import ConfigRequest, ConfigState, Welcome
@@ -250,6 +250,8 @@ class Client:
                 self._on_results(message)
             case Inquired():
                 self._on_inquired(peer, message)
+            case Ping():
+                self._out.send.append((peer, Pong(message.sent_s)))
             case ConfigState():
                 for token in self._config_tokens:
                     self._completions.append(Completion(token, outcome=message.config))
@@ -292,9 +294,7 @@ class Client:
 
     def _submit_waiting(self, *, everything: bool) -> None:
         """Pack waiting operations; adaptive: nothing while enough is on its way."""
-        while self._waiting and (
-            everything or self.multicast.n_unstable < self.limits.open_submissions
-        ):
+        while self._waiting and (everything or self.multicast.n_unstable < self.limits.open_submissions):
             messages: list[Message] = []
             shapes: dict[bytes, int] = {}
             n_bytes = 0
@@ -489,8 +489,13 @@ class Client:
                 operation.stable_s = now_s
             for peer in self._open:
                 self._out.send.append((peer, Inquire(self._last_inquiry, numbers)))
-        waits = [o.stable_s + patience_s for o in self._operations.values() if o.is_stable]
-        self._inquire_at_s = min(waits, default=None)
+        waits = [
+            operation.stable_s + patience_s
+            for operation in self._operations.values()
+            if operation.is_stable and operation.inquiry not in self._inquiries
+        ]
+        # Without a session to any owner there is nobody to ask; a new one wakes us.
+        self._inquire_at_s = min(waits, default=None) if self._open else None
 
     def _on_inquired(self, peer: ProcessId, message: Inquired) -> None:
         inquiry = self._inquiries.get(message.inquiry)

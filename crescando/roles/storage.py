@@ -355,9 +355,7 @@ class Storage:
         for failed in results.failed:
             ledger.scopes.pop(failed.number, None)
         self._send_results(
-            msgspec.structs.replace(
-                results, process=self.me, executed=self.executed, written=tuple(reported)
-            )
+            msgspec.structs.replace(results, process=self.me, executed=self.executed, written=tuple(reported))
         )
 
     def _send_results(self, results: Results) -> None:

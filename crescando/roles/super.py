@@ -1,4 +1,4 @@
-"""The super role: looks after storage processes and votes on their failure.
+"""The super role: looks after storage, client and other super processes, and votes on failures.
 
 Rules of the file: a super never acts alone; it casts a vote, which takes
 effect at the position where a majority of the supers has voted (the routing
@@ -59,7 +59,8 @@ class Super:
     me : ProcessId
     multicast : Multicast
     watched : sequence of ProcessId
-        Storage processes to look after, from the first configuration.
+        Processes to look after, from the first configuration; later ones are
+        learned from the routers.
     config_type : type
         Of the routing configuration, to follow which processes are members.
     timing : SuperTiming
@@ -102,7 +103,7 @@ class Super:
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
         if peer in self._watched:
             self._watched[peer].is_connected = False
-            self._out.connect.append(peer)
+            self._connect(peer)
         else:
             self.multicast.on_disconnected(peer, now_s)
 
@@ -118,6 +119,8 @@ class Super:
     def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
         """Take a message of a router or a watched process."""
         match message:
+            case Ping():
+                self._out.send.append((peer, Pong(message.sent_s)))
             case Pong():
                 if peer in self._watched:
                     self._hear(peer, now_s)
@@ -146,15 +149,20 @@ class Super:
 
     def _watch(self, processes: Sequence[ProcessId], now_s: float) -> None:
         for process in processes:
-            if process not in self._watched:
+            if process not in self._watched and process != self.me:
                 self._watched[process] = _Watched(now_s)
-                self._out.connect.append(process)
+                self._connect(process)
+
+    def _connect(self, process: ProcessId) -> None:
+        # Of two supers the first in name asks, so that they share one session.
+        if process.role != self.me.role or process > self.me:
+            self._out.connect.append(process)
 
     def _follow(self, config: Config, now_s: float) -> None:
         members = config.members()
         for process in [known for known in self._watched if known not in members]:
             del self._watched[process]
-        self._watch(sorted(p for p in members if p.role == "storage"), now_s)
+        self._watch(sorted(members), now_s)
 
     def _hear(self, peer: ProcessId, now_s: float) -> None:
         watched = self._watched[peer]
@@ -170,7 +178,7 @@ class Super:
             if watched.is_connected:
                 self._out.send.append((process, Ping(now_s)))
             else:
-                self._out.connect.append(process)
+                self._connect(process)
             is_silent = now_s - watched.heard_s > self.timing.suspicion_s
             if (is_silent or watched.refusals >= self.timing.refusals) and not watched.is_accused:
                 watched.is_accused = True

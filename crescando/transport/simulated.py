@@ -214,9 +214,7 @@ class SimulatedNetwork(Transport):
                 known = self._channels.get(end.owner, {})
                 if known.get(end.peer) is end:
                     del known[end.peer]
-                self.time.call_at(
-                    self.time.now_s() + self._delay(end.peer, end.owner), self._closing(end)
-                )
+                self.time.call_at(self.time.now_s() + self._delay(end.peer, end.owner), self._closing(end))
 
     def _closing(self, channel: SimulatedChannel) -> Callable[[], None]:
         def tell() -> None:

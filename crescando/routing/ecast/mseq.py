@@ -187,10 +187,12 @@ class MSeq(Generic[C]):
             self._depart(process, at)
 
     def _depart(self, process: ProcessId, at: int) -> None:
+        # What was refused stays known: the process may yet ask what became of it.
         self.departed[process] = Departure(at, self.learned.pop(process, 0))
-        self.refused.pop(process, None)
         while len(self.departed) > DEPARTED_MAX:
-            del self.departed[next(iter(self.departed))]
+            forgotten = next(iter(self.departed))
+            del self.departed[forgotten]
+            self.refused.pop(forgotten, None)
 
     def _refuse(self, sender: ProcessId, number: int, refusal: Refusal) -> None:
         self.refused.setdefault(sender, {})[number] = refusal.reason

@@ -1,0 +1,217 @@
+"""The operations that simulated clients submit, and what they ought to do.
+
+One small table, six statement shapes, and a model that executes a step at a
+time on a dict: enough to notice a lost, doubled, reordered or torn operation.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from crescando.client.base import ReadOutcome, Request, WriteOutcome
+from crescando.engine.partition import position_of, ring_positions
+from crescando.engine.ranges import key_ranges, ranges_of_positions
+from crescando.engine.statement import (
+    Apply,
+    Assignment,
+    Column,
+    ColumnRef,
+    Kind,
+    Parameter,
+    Projection,
+    Shape,
+    Term,
+    decode_parameters,
+    encode_parameters,
+)
+from crescando.schema import ColumnDef, DataType, TableSchema
+
+SCHEMA = TableSchema(
+    "accounts",
+    (
+        ColumnDef("k", DataType.INT64, nullable=False),
+        ColumnDef("v", DataType.INT64, nullable=False),
+        ColumnDef("g", DataType.INT32, nullable=False),
+    ),
+    partition_key="k",
+    primary_key=("k",),
+)
+KEYS = 24
+GROUPS = 4
+
+_K, _V, _G = (ColumnRef(i, c.type) for i, c in enumerate(SCHEMA.columns))
+
+
+def _equals(column: ColumnRef, index: int) -> Term:
+    return Apply("=", (column, Parameter(index, DataType.INT64)), DataType.BOOL)
+
+
+def _shapes(table: int) -> dict[str, Shape]:
+    add = Assignment(1, Apply("+", (_V, Parameter(0, DataType.INT64)), DataType.INT64))
+    move = Assignment(2, Parameter(0, DataType.INT32))
+    everything = tuple(Projection(n, t) for n, t in (("k", _K), ("v", _V), ("g", _G)))
+    return {
+        "insert": Shape(Kind.INSERT, table, 1, columns=(0, 1, 2)),
+        "upsert": Shape(Kind.UPSERT, table, 1, columns=(0, 1, 2)),
+        "add_by_key": Shape(Kind.UPDATE, table, 1, where=_equals(_K, 1), assignments=(add,)),
+        "add_by_group": Shape(Kind.UPDATE, table, 1, where=_equals(_G, 1), assignments=(add,)),
+        "move_group": Shape(Kind.UPDATE, table, 1, where=_equals(_G, 1), assignments=(move,)),
+        "delete_by_key": Shape(Kind.DELETE, table, 1, where=_equals(_K, 0)),
+        "read_by_key": Shape(Kind.READ, table, 1, where=_equals(_K, 0), projections=everything),
+        "read_by_group": Shape(Kind.READ, table, 1, where=_equals(_G, 0), projections=everything),
+        "read_all": Shape(Kind.READ, table, 1, projections=everything),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one operation means: a name of the shapes above, and its numbers."""
+
+    name: str
+    arguments: tuple[int, ...]
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it changes nothing."""
+        return self.name.startswith("read")
+
+
+@dataclass(slots=True)
+class Workload:
+    """Draws operations for one table.
+
+    Parameters
+    ----------
+    schema : TableSchema
+        `SCHEMA` with catalog ids.
+    """
+
+    schema: TableSchema
+    shapes: dict[str, Shape] = field(init=False)
+    names: dict[bytes, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.shapes = _shapes(self.schema.id)
+        self.names = {shape.encode(): name for name, shape in self.shapes.items()}
+
+    def draw(self, rng: random.Random) -> Request:
+        """Draw one operation."""
+        name = rng.choice(tuple(self.shapes))
+        key, group, amount = rng.randrange(KEYS), rng.randrange(GROUPS), rng.randint(1, 1000)
+        match name:
+            case "insert" | "upsert":
+                keys = rng.sample(range(KEYS), rng.choice((1, 1, 1, 3)))
+                return self._put(name, keys, [amount + i for i in range(len(keys))], group)
+            case "add_by_key":
+                return self._where(name, (amount, key))
+            case "add_by_group":
+                return self._where(name, (amount, group))
+            case "move_group":
+                return self._where(name, (rng.randrange(GROUPS), group))
+            case "delete_by_key" | "read_by_key":
+                return self._where(name, (key,))
+            case "read_by_group":
+                return self._where(name, (group,))
+            case _:
+                return self._where(name, ())
+
+    def _put(self, name: str, keys: list[int], values: list[int], group: int) -> Request:
+        columns = (
+            Column(DataType.INT64, np.array(keys, np.int64)),
+            Column(DataType.INT64, np.array(values, np.int64)),
+            Column(DataType.INT32, np.full(len(keys), group, np.int32)),
+        )
+        ranges = ranges_of_positions(ring_positions(self.schema, columns[0]))
+        return Request(self.shapes[name], columns, ranges)
+
+    def _where(self, name: str, parameters: tuple[int, ...]) -> Request:
+        shape = self.shapes[name]
+        return Request(shape, parameters, key_ranges(self.schema, shape.where, parameters))
+
+    def ring_position(self, key: int) -> int:
+        """Give where a key lies on the ring."""
+        return position_of(self.schema, key)
+
+    def interpret_request(self, request: Request) -> Step:
+        """Give what a drawn operation means."""
+        step = self.interpret(request.shape.encode(), encode_parameters(request.shape, request.parameters))
+        assert step is not None
+        return step
+
+    def interpret(self, body: bytes, parameters: bytes) -> Step | None:
+        """Give what an encoded operation means; None if it is none of ours."""
+        name = self.names.get(body)
+        if name is None:
+            return None
+        given = decode_parameters(self.shapes[name], parameters)
+        if name in ("insert", "upsert"):
+            flat = [int(x) for column in given for x in column.values]
+            return Step(name, tuple(flat))
+        return Step(name, tuple(int(x) for x in given))
+
+
+Row = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class Model:
+    """The table as a dict, and the effect of one step at a time."""
+
+    rows: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def matching(self, step: Step) -> list[Row]:
+        """Give the rows a read answers, or a predicate selects, ascending."""
+        *_, last = (*step.arguments, -1)
+        match step.name:
+            case "read_all":
+                keys = list(self.rows)
+            case "read_by_key" | "add_by_key" | "delete_by_key":
+                keys = [last] if last in self.rows else []
+            case _:
+                keys = [k for k, (_, g) in self.rows.items() if g == last]
+        return [(k, *self.rows[k]) for k in sorted(keys)]
+
+    def write(self, step: Step) -> tuple[int, int]:
+        """Carry out a write; gives how many rows were affected and rejected."""
+        if step.name in ("insert", "upsert"):
+            return self._put(step)
+        matching = self.matching(step)
+        for key, value, group in matching:
+            if step.name == "delete_by_key":
+                del self.rows[key]
+            elif step.name == "move_group":
+                self.rows[key] = (value, step.arguments[0])
+            else:
+                self.rows[key] = (value + step.arguments[0], group)
+        return len(matching), 0
+
+    def _put(self, step: Step) -> tuple[int, int]:
+        n = len(step.arguments) // 3
+        keys, values, groups = (step.arguments[i * n : (i + 1) * n] for i in range(3))
+        affected = 0
+        for key, value, group in zip(keys, values, groups, strict=True):
+            if step.name == "insert" and key in self.rows:
+                continue
+            self.rows[key] = (value, group)
+            affected += 1
+        return affected, n - affected
+
+
+def rows_of(outcome: ReadOutcome) -> list[Row]:
+    """Give a read's rows, ascending."""
+    rows: list[Row] = []
+    for piece in outcome.pieces:
+        columns = [column.values.tolist() for column in piece.columns]
+        rows.extend(zip(*columns, strict=True))
+    return sorted(rows)
+
+
+def counts_of(outcome: WriteOutcome) -> tuple[int, int]:
+    """Give a write's affected and rejected rows."""
+    return (
+        sum(count.affected for count in outcome.counts),
+        sum(count.rejected for count in outcome.counts),
+    )
