@@ -187,15 +187,11 @@ class Binder:
             "in", (term, self._parameter(kind, source, stored, near=term.type, many=True)), DataType.BOOL
         )
 
-    def _call(self, expression: Call) -> Term | _Loose:
+    def _call(self, expression: Call) -> Term:
         op = expression.op
         bound = [self._bind(arg) for arg in expression.args]
         if op in _MIRRORED:
             return self._comparison(op, bound[0], bound[1], expression)
-        if op == "neg" and isinstance(bound[0], _Loose) and isinstance(expression.args[0], Literal):
-            value = bound[0].value
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
-                return _Loose(-value, Literal(-value))
         if op == "cast":
             return self._cast(bound[0], expression)
         if op in ("+", "-"):
@@ -270,6 +266,8 @@ class Binder:
             return Apply("date_diff", dates, result_type("date_diff", tuple(date.type for date in dates)))
         if op == "+" and not _is_date(left):
             left, right = right, left
+        # An unbound constant may turn out to be a date, which makes it another operator.
+        self.has_guessed |= op == "-" and _is_unbound(right)
         date, days = self._settled(left, DataType.DATE), self._settled(right, DataType.INT64)
         if op == "-":
             days = Apply("neg", (days,), result_type("neg", (days.type,)))

@@ -131,6 +131,9 @@ class Expr:
         return call("%", other, self)
 
     def __neg__(self) -> Expr:
+        # A negative number is one constant: -2**63 fits int64 and 2**63 does not.
+        if isinstance(self, Literal) and type(self.value) in (int, float):
+            return Literal(-self.value)  # type: ignore[operator]
         return call("neg", self)
 
     def __pos__(self) -> Expr:

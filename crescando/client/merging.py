@@ -8,6 +8,7 @@ engine's own arithmetic.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,10 +22,13 @@ from crescando.engine.statement import PHYSICAL, Column, Scalar
 from crescando.errors import InvariantError
 from crescando.schema import DataType
 
-Finish = Callable[[ReadOutcome], Answer]
+T = TypeVar("T")
+
+Finish = Callable[[ReadOutcome], T]
+"""Turns the outcome of a read into its result."""
 
 
-def rows_answer(directions: Sequence[bool] = (), limit: int | None = None) -> Finish:
+def rows_answer(directions: Sequence[bool] = (), limit: int | None = None) -> Finish[Answer]:
     """Give what turns the pieces of a read into its answer.
 
     Parameters
@@ -45,7 +49,7 @@ def rows_answer(directions: Sequence[bool] = (), limit: int | None = None) -> Fi
     return finished
 
 
-def aggregates_answer(names: Sequence[str]) -> Finish:
+def aggregates_answer(names: Sequence[str]) -> Finish[Answer]:
     """Give what turns the partial states of a read into its one row."""
 
     def finished(outcome: ReadOutcome) -> Answer:

@@ -8,17 +8,20 @@ sessions' operations may come between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from crescando.client.base import ReadOutcome, Request
+from crescando.client.base import Request
 from crescando.client.flight import Again, Catalog, Desk, Flight
+from crescando.client.form import TooManyConstants, form_of, without_constants
 from crescando.client.handles import ReadHandle, WriteHandle
+from crescando.client.merging import Finish
+from crescando.client.slot import Value
 from crescando.client.template import Params, Prepared, Template
 from crescando.engine.statement import Kind
-from crescando.errors import UnknownTableError
+from crescando.errors import PredicateError, StatementError, UnknownTableError
 from crescando.schema import TableSchema
 
 H = TypeVar("H", bound=ReadHandle[Any] | WriteHandle)
@@ -50,7 +53,7 @@ class PreparedStatement(Generic[H]):
         desk: Desk,
         table: str,
         template: Template,
-        finish: Callable[[ReadOutcome], Any] | None,
+        finish: Finish[Any] | None,
     ) -> None:
         self._desk = desk
         self._table = table
@@ -117,6 +120,51 @@ class PreparedStatement(Generic[H]):
 
     def __repr__(self) -> str:
         return f"<prepared {self._template.kind.value} on {self._table!r}>"
+
+
+def submit_once(
+    desk: Desk,
+    table: str,
+    template: Template,
+    params: Params,
+    finish: Callable[[], Finish[Any]] | None = None,
+    finish_key: Hashable = None,
+) -> Any:
+    """Submit a statement that nobody prepared; its form is remembered.
+
+    Parameters
+    ----------
+    desk : Desk
+    table : str
+    template : Template
+    params : sequence or mapping
+    finish : callable or None
+        Makes what turns a read's outcome into its result; None for writes.
+    finish_key : hashable
+        What `finish` depends on beside the template.
+    """
+    schema = desk.schema(table)
+
+    def prepare(what: Template) -> PreparedStatement[Any]:
+        return PreparedStatement(desk, table, what, None if finish is None else finish())
+
+    try:
+        form, constants = form_of(template)
+        key = (schema.id, schema.version, form, finish_key)
+        statement = desk.statement(key, lambda: prepare(without_constants(template)))
+        return statement(_with_constants(params, constants))
+    except (StatementError, TooManyConstants):
+        # Bound as it is written, it works or tells its fault in the user's own terms.
+        return prepare(template)(params)
+
+
+def _with_constants(params: Params, constants: dict[int | str, Value]) -> Any:
+    given: dict[int | str, Any] = {}
+    if isinstance(params, (str, bytes)):
+        raise PredicateError("params is a sequence or mapping")
+    given.update(params if isinstance(params, Mapping) else enumerate(params))
+    given.update(constants)
+    return given
 
 
 def submit_many(desk: Desk, operations: Sequence[BoundOperation[Any]]) -> list[Any]:

@@ -7,18 +7,17 @@ returns a handle. Every statement is checked before anything is sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import TypeVar
 
 from crescando.client.answer import Answer
-from crescando.client.expression import ColumnName, Expr, Ordering
 from crescando.client.flight import Desk
 from crescando.client.handles import ReadHandle, WriteHandle
 from crescando.client.intake import take_in
 from crescando.client.loading import load_again, load_requests
-from crescando.client.merging import aggregates_answer, count_answer, rows_answer
-from crescando.client.prepared import PreparedStatement
+from crescando.client.merging import Finish, aggregates_answer, count_answer, rows_answer
+from crescando.client.prepared import PreparedStatement, submit_once
 from crescando.client.template import AggregateCall, Params, Template
 from crescando.client.textual import (
     Columns,
@@ -30,6 +29,7 @@ from crescando.client.textual import (
     orderings_of,
     read_template,
     update_template,
+    with_sort_keys,
 )
 from crescando.engine.statement import Kind
 from crescando.errors import PredicateError, StatementError
@@ -38,7 +38,7 @@ from crescando.schema import TableSchema
 PreparedRead = PreparedStatement[ReadHandle[Answer]]
 PreparedWrite = PreparedStatement[WriteHandle]
 
-S = TypeVar("S")
+T = TypeVar("T")
 
 
 class Table:
@@ -118,11 +118,11 @@ class Table:
         StatementError
             If the statement is wrong otherwise; then nothing was sent.
         """
-        return self.prepare_update(where, set)(params)
+        return self._write(update_template(where, set), params)
 
     def delete(self, where: Where, params: Params = ()) -> WriteHandle:
         """Remove the rows that a predicate matches; None removes all."""
-        return self.prepare_delete(where)(params)
+        return self._write(delete_template(where), params)
 
     # Reads.
     def select(
@@ -174,7 +174,9 @@ class Table:
         limit: int | None = None,
     ) -> ReadHandle[Answer]:
         """Submit a `select` and give its handle."""
-        return self.prepare_select(columns, where, order_by=order_by, limit=limit)(params)
+        template, directions = self._select(columns, where, order_by, limit)
+        key = (directions, limit)
+        return self._read(template, params, partial(rows_answer, directions, limit), key)
 
     def aggregate(
         self,
@@ -197,7 +199,8 @@ class Table:
         self, where: Where = None, params: Params = (), **aggregates: AggregateCall
     ) -> ReadHandle[Answer]:
         """Submit an `aggregate` and give its handle."""
-        return self.prepare_aggregate(where, **aggregates)(params)
+        template = aggregate_template(where, aggregates)
+        return self._read(template, params, partial(aggregates_answer, tuple(aggregates)), "aggregate")
 
     def count(self, where: Where = None, params: Params = (), *, timeout_s: float | None = None) -> int:
         """Count the rows that a predicate matches."""
@@ -206,10 +209,7 @@ class Table:
     def count_nowait(self, where: Where = None, params: Params = ()) -> ReadHandle[int]:
         """Submit a `count` and give its handle."""
         template = aggregate_template(where, {"count": AggregateCall("count", None)})
-        statement: PreparedStatement[ReadHandle[int]] = PreparedStatement(
-            self._desk, self.name, template, count_answer
-        )
-        return statement(params)
+        return self._read(template, params, lambda: count_answer, "count")
 
     # Prepared statements.
     def prepare_select(
@@ -221,18 +221,8 @@ class Table:
         limit: int | None = None,
     ) -> PreparedRead:
         """Prepare a `select`: call it with values, or give many sets of values to its ``many``."""
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-            raise PredicateError(f"limit is a number of rows, not {limit!r}")
-
-        def prepare() -> PreparedRead:
-            template = read_template(columns, where)
-            orderings = orderings_of(order_by)
-            if orderings:
-                template, orderings = self._with_sort_keys(template, orderings)
-            directions = [ordering.is_descending for ordering in orderings]
-            return PreparedStatement(self._desk, self.name, template, rows_answer(directions, limit))
-
-        return self._remembered(("select", columns, where, order_by, limit), prepare)
+        template, directions = self._select(columns, where, order_by, limit)
+        return PreparedStatement(self._desk, self.name, template, rows_answer(directions, limit))
 
     def prepare_aggregate(self, where: Where = None, **aggregates: AggregateCall) -> PreparedRead:
         """Prepare an `aggregate`."""
@@ -241,19 +231,11 @@ class Table:
 
     def prepare_update(self, where: Where, set: SetList) -> PreparedWrite:
         """Prepare an `update`."""
-
-        def prepare() -> PreparedWrite:
-            return PreparedStatement(self._desk, self.name, update_template(where, set), None)
-
-        return self._remembered(("update", where, set), prepare)
+        return PreparedStatement(self._desk, self.name, update_template(where, set), None)
 
     def prepare_delete(self, where: Where) -> PreparedWrite:
         """Prepare a `delete`."""
-
-        def prepare() -> PreparedWrite:
-            return PreparedStatement(self._desk, self.name, delete_template(where), None)
-
-        return self._remembered(("delete", where), prepare)
+        return PreparedStatement(self._desk, self.name, delete_template(where), None)
 
     def __repr__(self) -> str:
         return f"<table {self.name!r}>"
@@ -269,35 +251,22 @@ class Table:
         ]
         return WriteHandle(self._desk, self._desk.send(requests, agains), schema)
 
-    def _with_sort_keys(
-        self, template: Template, orderings: Sequence[Ordering]
-    ) -> tuple[Template, tuple[Ordering, ...]]:
-        """Add the sort keys as last output columns, the primary key as the last of them."""
-        schema = self.schema
-        outputs = template.outputs or tuple((name, ColumnName(name)) for name in schema.column_names)
-        keys = (*orderings, *(Ordering(ColumnName(name), False) for name in schema.primary_key))
-        terms = dict(outputs)
-        hidden: list[tuple[str, Expr]] = []
-        for index, key in enumerate(keys):
-            # A name that stands for an output column means that column, as in SQL.
-            is_output = isinstance(key.term, ColumnName) and key.term.name in terms and index < len(orderings)
-            term = terms[key.term.name] if is_output and isinstance(key.term, ColumnName) else key.term
-            hidden.append((f"order by {index}", term))
-        return (
-            Template(Kind.READ, template.where, (*outputs, *hidden)),
-            keys,
-        )
+    def _write(self, template: Template, params: Params) -> WriteHandle:
+        handle: WriteHandle = submit_once(self._desk, self.name, template, params)
+        return handle
 
-    def _remembered(self, key: tuple[object, ...], prepare: Callable[[], S]) -> S:
-        """Keep statements that are text only: the same text will come again."""
-        flat = tuple(tuple(part) if isinstance(part, list) else part for part in key)
-        if not all(_is_text(part) for part in flat):
-            return prepare()
-        schema = self.schema
-        return self._desk.statement((schema.id, schema.version, *flat), prepare)
+    def _read(
+        self, template: Template, params: Params, finish: Callable[[], Finish[T]], key: Hashable
+    ) -> ReadHandle[T]:
+        handle: ReadHandle[T] = submit_once(self._desk, self.name, template, params, finish, key)
+        return handle
 
-
-def _is_text(part: object) -> bool:
-    if isinstance(part, tuple):
-        return all(isinstance(each, str) for each in part)
-    return part is None or isinstance(part, (str, int))
+    def _select(
+        self, columns: Columns, where: Where, order_by: OrderBy, limit: int | None
+    ) -> tuple[Template, tuple[bool, ...]]:
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+            raise PredicateError(f"limit is a number of rows, not {limit!r}")
+        template = read_template(columns, where)
+        if order_by is None:
+            return template, ()
+        return with_sort_keys(template, orderings_of(order_by), self.schema)

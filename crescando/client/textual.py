@@ -15,6 +15,7 @@ from crescando.client.slot import placeholders
 from crescando.client.template import AggregateCall, Params, Template
 from crescando.engine.statement import Kind
 from crescando.errors import PredicateError
+from crescando.schema import TableSchema
 
 ExpressionLike = Expr | str
 """An expression, a column name, or text."""
@@ -135,6 +136,31 @@ def orderings_of(order_by: OrderBy) -> tuple[Ordering, ...]:
     if placeholders(ordering.term for ordering in orderings):
         raise PredicateError("order_by takes no parameters")
     return orderings
+
+
+def with_sort_keys(
+    template: Template, orderings: Sequence[Ordering], schema: TableSchema
+) -> tuple[Template, tuple[bool, ...]]:
+    """Add sort keys to a read as its last output columns, the primary key as the last of them.
+
+    Returns
+    -------
+    Template
+    tuple of bool
+        For each added column, whether it is descending.
+    """
+    outputs = template.outputs or tuple((name, ColumnName(name)) for name in schema.column_names)
+    terms = dict(outputs)
+    hidden: list[tuple[str, Expr]] = []
+    for index, ordering in enumerate(orderings):
+        term = ordering.term
+        # A name that stands for an output column means that column, as in SQL.
+        if isinstance(term, ColumnName):
+            term = terms.get(term.name, term)
+        hidden.append((f"order by {index}", term))
+    hidden.extend((f"key {name}", ColumnName(name)) for name in schema.primary_key)
+    directions = [ordering.is_descending for ordering in orderings] + [False] * len(schema.primary_key)
+    return Template(Kind.READ, template.where, (*outputs, *hidden)), tuple(directions)
 
 
 def _ordering(item: ExpressionLike | Ordering) -> Ordering:

@@ -181,10 +181,7 @@ class Translator:
 
     def _neg(self, node: Node) -> Expr:
         self._only(node, "this")
-        operand = self.expression(node.this)
-        if isinstance(operand, Literal) and type(operand.value) in (int, float):
-            return Literal(-operand.value)  # type: ignore[operator]
-        return -operand
+        return -self.expression(node.this)
 
     def _case(self, node: Node) -> Expr:
         self._only(node, "this", "ifs", "default")

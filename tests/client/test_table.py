@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from crescando.client import agg
+from crescando.client import agg, template
 from crescando.client import functions as f
 from crescando.client.expression import col, lit
 from crescando.client.loading import ROWS_MAX
@@ -327,9 +327,44 @@ def test_a_wrong_set_of_values_sends_nothing(flights: Table) -> None:
     assert flights.count("delay = 9") == 0
 
 
-def test_the_same_text_is_prepared_once(flights: Table) -> None:
-    assert flights.prepare_select(["id"], "id = ?") is flights.prepare_select(["id"], "id = ?")
-    assert flights.prepare_select(["id"], "id = ?") is not flights.prepare_select(["id"], "id > ?")
+def test_statements_of_one_form_are_bound_once(flights: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = []
+    real = template.bind_template
+    monkeypatch.setattr(template, "bind_template", lambda *args: bound.append(args) or real(*args))
+
+    found = [flights.select(["id"], (col("id") == n) & col("delay").isin([5, n])).rows() for n in range(1, 4)]
+    for n in range(3):
+        flights.update(f"id = {n}", {"origin": f"A{n}", "delay": col("delay") + n}).result()
+
+    assert found == [[(1,)], [], []]
+    assert len(bound) == 2
+    assert flights.select(["id", "origin", "delay"], order_by="id").rows() == [
+        (1, "A1", 6),
+        (2, "A2", None),
+        (3, None, -3),
+    ]
+
+
+def test_constants_of_other_types_are_bound_anew(flights: Table) -> None:
+    for value, found in ((5, [1]), (5.0, [1]), (5.5, []), (2**70, []), (None, []), (6, [])):
+        assert ids(flights.select(["id"], col("delay") == value)) == found
+        assert ids(flights.select(["id"], col("delay").isin([value]))) == found
+    for value, other, found in (
+        ("2013-07-01", 3, [1]),
+        (dt.date(2013, 7, 2), 3, [2]),
+        (3, "2013-07-01", [1]),
+    ):
+        assert ids(flights.select(["id"], col("day") - value == other)) == found
+
+
+def test_errors_speak_of_what_was_written(flights: Table) -> None:
+    flights.select(where=(col("delay") > 5) & (col("origin") == "JFK"))
+    with pytest.raises(TypeMismatchError, match=r"col\('origin'\) == 5"):
+        flights.select(where=(col("delay") > 5) & (col("origin") == 5))
+    with pytest.raises(PredicateError, match="has 1 parameters and was given 0"):
+        flights.select(where="delay > 5 AND origin = ?")
+    with pytest.raises(PredicateError, match=r"write \('JFK',\)"):
+        flights.select(where="delay > 5 AND origin = ?", params="JFK")
 
 
 def test_awaiting_is_the_twin_of_waiting(flights: Table) -> None:
