@@ -78,7 +78,9 @@ class Verdict:
             self.told.append(f"{kind}: {text}")
 
 
-def check_order(records: Sequence[Record], verdict: Verdict, *, moved_max: int) -> None:
+def check_order(
+    records: Sequence[Record], verdict: Verdict, *, moved_max: int, loaded: Sequence[int] = ()
+) -> None:
     """Check that positions are unique and respect each session's own order.
 
     A session's operations have ascending positions in the order of submission.
@@ -93,7 +95,10 @@ def check_order(records: Sequence[Record], verdict: Verdict, *, moved_max: int) 
         Is added to.
     moved_max : int
         How many reads the library says that it has sent again.
+    loaded : sequence of int
+        Positions of the writes that were acknowledged before all of these were submitted.
     """
+    _check_loaded(records, loaded, verdict)
     seen: dict[int, Record] = {}
     for record in records:
         if record.position is None:
@@ -115,6 +120,15 @@ def check_order(records: Sequence[Record], verdict: Verdict, *, moved_max: int) 
         verdict.tell(
             "order", f"{n_moved} reads are out of their session's order, {moved_max} were sent again"
         )
+
+
+def _check_loaded(records: Sequence[Record], loaded: Sequence[int], verdict: Verdict) -> None:
+    newest = max(loaded, default=-1)
+    early = [r for r in records if r.position is not None and r.position <= newest]
+    n_doubled = len(loaded) - len(set(loaded))
+    if early or n_doubled:
+        verdict.order_faults += len(early) + n_doubled
+        verdict.tell("order", f"loading has {n_doubled} positions twice and lies above {early[:3]}")
 
 
 def _check_session(own: list[Record], verdict: Verdict) -> None:

@@ -135,11 +135,12 @@ def run(plan: Plan, progress: Telling, open_store: Callable[..., Any] | None = N
     verdict = Verdict()
     with opener(routers=ROUTERS, storages=STORAGES, supers=SUPERS, replication=REPLICATION) as store:
         with clock.phase("loading", len(flights)):
-            _load(store, flights, progress)
+            loaded = _load(store, flights, progress)
         workload = Workload(flights, plan.seed)
         with clock.phase("working", plan.operations), _no_collector():
             records, elapsed_s, saboteur = _work(store, workload, plan, progress)
-        check_order(records, verdict, moved_max=total_of(store.cluster.statistics(), "resubmitted"))
+        moved_max = total_of(store.cluster.statistics(), "resubmitted")
+        check_order(records, verdict, moved_max=moved_max, loaded=loaded)
         with clock.phase("checking the answers", len(records)), _no_collector():
             replay = Replay(flights)
             check_answers(records, replay, plain_rows, verdict, progress.update)
@@ -187,7 +188,8 @@ def _no_collector() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _load(store: Any, flights: Flights, progress: Telling) -> None:
+def _load(store: Any, flights: Flights, progress: Telling) -> tuple[int, ...]:
+    """Load the flights; give the positions of the writes that did it."""
     store.create_table(table_schema())
     result = store.table(TABLE).insert(batch_of(flights)).result(LOAD_TIMEOUT_S)
     progress.update(result.affected)
@@ -195,6 +197,8 @@ def _load(store: Any, flights: Flights, progress: Telling) -> None:
         raise InvariantError(
             f"of {len(flights)} flights {result.affected} were written, {result.rejected} rejected"
         )
+    positions: tuple[int, ...] = result.positions
+    return positions
 
 
 def _work(

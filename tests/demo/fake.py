@@ -247,7 +247,7 @@ class FakeTable:
             affected += 1
         return FakeHandle(
             self._store,
-            SimpleNamespace(position=position, affected=affected, rejected=rejected, rejection=None),
+            SimpleNamespace(position=position, affected=affected, rejected=rejected, positions=(position,)),
         )
 
 

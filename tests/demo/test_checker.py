@@ -49,6 +49,17 @@ def test_positions_against_the_order_of_submission_are_faults(told: tuple[tuple[
     assert faults_of(*told) > 0
 
 
+def test_positions_of_loading_are_unique_and_below_all() -> None:
+    record = Record(0, 0, READ, Answered(10, None), 0.001)
+    faults = []
+    for loaded in ((), (3, 4), (3, 3), (3, 10), (3, 11)):
+        verdict = Verdict()
+        check_order([record], verdict, moved_max=0, loaded=loaded)
+        faults.append(verdict.order_faults)
+
+    assert faults == [0, 0, 1, 1, 1]
+
+
 def test_read_sent_again_may_lie_behind_later_reads() -> None:
     told = (("write", 1), ("read", 9), ("read", 3), ("read", 4), ("write", 12))
 
