@@ -84,3 +84,14 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
     lost = [path for path in named if not any((base / path).exists() for base in (ROOT, ROOT / "crescando"))]
 
     assert lost == []
+
+
+def test_every_invariant_that_the_code_names_is_on_its_page() -> None:
+    page = (ROOT / "docs" / "invariants.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| (INV-\d+) ", page, re.MULTILINE))
+
+    named = set[str]()
+    for path in (ROOT / "crescando").rglob("*.py"):
+        named |= set(re.findall(r"INV-\d+", path.read_text(encoding="utf-8")))
+
+    assert named == listed
