@@ -183,6 +183,8 @@ class Storage:
 
     def on_start(self, now_s: float) -> None:
         self.multicast.on_start(now_s)
+        for schema in self.config.tables:
+            self._queue.append(_Item(TableChange(None, schema), -1, 0))
 
     def on_connected(self, peer: ProcessId, now_s: float) -> None:
         self.multicast.on_connected(peer, now_s)

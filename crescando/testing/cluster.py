@@ -22,6 +22,7 @@ from crescando.process import ProcessCore
 from crescando.pump import Pump
 from crescando.roles.client import Client
 from crescando.roles.storage import Storage
+from crescando.routing.batch import Message
 from crescando.routing.ecast.application import Application
 from crescando.routing.ecast.router import Router, RouterLimits
 from crescando.routing.rubberband.config import Rubberband
@@ -38,7 +39,7 @@ from crescando.testing.trace import RecordedBroadcast, RecordedMulticast, Trace
 from crescando.testing.workload import SCHEMA, Step, Workload
 from crescando.transport.base import Channel, Endpoint, Transport
 from crescando.transport.simulated import Event, SimulatedNetwork, VirtualTime
-from crescando.types import ProcessId
+from crescando.types import MessageKind, ProcessId
 
 Outcome = ReadOutcome | WriteOutcome | Exception
 
@@ -243,12 +244,14 @@ class SimulatedCluster:
         ids = None
         if self.rng.random() < 0.5:
             ids = sorted({self.rng.getrandbits(64) for _ in range(self.spec.storages)})
-        return Rubberband.genesis(
+        empty = Rubberband.genesis(
             storages=names.storages,
             replication=self.spec.replication,
             supers=names.supers,
             ring_ids=ids,
         )
+        create = encode_message(CreateTable(SCHEMA))
+        return empty.apply(Message(names.supers[0], 0, MessageKind.CONFIG, -1, (), 0, create))
 
     def _multicast(self, me: ProcessId, routers: tuple[ProcessId, ...]) -> RecordedMulticast:
         return RecordedMulticast(me, self.factories.application(me, routers), self.trace)
@@ -278,7 +281,7 @@ class SimulatedCluster:
     # Clients.
 
     def add_client(self, name: str) -> ClientScript:
-        """Add a client process; the first one creates the table."""
+        """Add a client process."""
         me = ProcessId("client", name, 1)
         core = self.assembly.client(me)
         script = ClientScript(core, random.Random(f"{self.seed}/{name}"))
@@ -338,9 +341,8 @@ class SimulatedCluster:
         rng = random.Random(fault.choice)
         match fault.kind:
             case "crash_router":
-                victims = self.alive("router")
-                if 2 * (len(victims) - 1) > self.spec.routers:
-                    self._crash(rng.choice(victims), fault.kind)
+                if self._may_lose_router():
+                    self._crash(rng.choice(self.alive("router")), fault.kind)
             case "crash_storage":
                 victims = [p for p in self.alive("storage") if self._is_expendable(p)]
                 if victims:
@@ -370,9 +372,9 @@ class SimulatedCluster:
     def _usurp(self, fault: Fault) -> None:
         """Cut the leader off from the other routers; crash its successor when that has decided."""
         leader = self.leader()
-        if leader is None or 2 * (len(self.alive("router")) - 1) <= self.spec.routers:
+        if leader is None or not self._may_lose_router():
             return
-        old = self.nodes[leader].core.broadcast.ballot
+        old = self._broadcast_of(leader).ballot
         others = [router for router in self.alive("router") if router != leader]
         pairs = {(a, b) for other in others for a, b in ((leader, other), (other, leader))}
         self.network.faults.cut |= pairs
@@ -383,11 +385,12 @@ class SimulatedCluster:
         def watch() -> None:
             successor = self.leader()
             if successor is not None and successor != leader:
-                broadcast = self.nodes[successor].core.broadcast
+                broadcast = self._broadcast_of(successor)
                 decided = sum(1 for _, value in self.trace.learned.get(successor, ()) if value is not None)
                 known = seen.setdefault(successor, decided)
                 if broadcast.ballot > old and decided >= known + wanted:
-                    self._crash(successor, "crash_successor")
+                    if self._may_lose_router():
+                        self._crash(successor, "crash_successor")
                     self.network.heal(resets=True)
                     return
             if self.time.now_s() < deadline_s:
@@ -397,6 +400,15 @@ class SimulatedCluster:
 
         seen: dict[ProcessId, int] = {}
         watch()
+
+    def _may_lose_router(self) -> bool:
+        """Whether a majority of the routers would be left."""
+        return 2 * (len(self.alive("router")) - 1) > self.spec.routers
+
+    def _broadcast_of(self, router: ProcessId) -> Any:
+        core = self.nodes[router].core
+        assert isinstance(core, Router)
+        return core.broadcast
 
     def leader(self) -> ProcessId | None:
         """Give the live router that leads by the highest ballot."""

@@ -9,7 +9,6 @@ from typing import Any
 
 from crescando.engine.base import Engine
 from crescando.engine.statement import Operation
-from crescando.routing.rubberband.messages import CreateTable
 from crescando.testing.checkers import (
     Violations,
     check_agreement,
@@ -23,7 +22,7 @@ from crescando.testing.checkers import (
 from crescando.testing.cluster import Factories, SimulatedCluster
 from crescando.testing.faults import Fault, draw_faults
 from crescando.testing.judge import ConfigJudge, Judge, Judgement, judge_order
-from crescando.testing.workload import SCHEMA, Model
+from crescando.testing.workload import Model
 from crescando.types import KeyRange, ProcessId
 
 SPAN_S = 8.0
@@ -87,9 +86,7 @@ def run_seed(
     """
     world = SimulatedCluster(seed, engine=engine, factories=factories)
     drawn = draw_faults(world.rng, span_s=SPAN_S) if faults is None else faults
-    first = world.add_client("c1")
-    world.configure(first, CreateTable(SCHEMA))
-    for number in range(2, world.rng.randint(2, 4)):
+    for number in range(1, world.rng.randint(3, 4)):
         world.add_client(f"c{number}")
     for fault in drawn:
         world.time.call_at(fault.when_s, partial(world.inject, fault))
@@ -101,7 +98,7 @@ def run_seed(
 
 
 def _load(world: SimulatedCluster) -> None:
-    """Schedule each client's bursts; the first waits for nothing, so that early ones may be refused."""
+    """Schedule each client's bursts."""
     for script in world.clients.values():
         when_s = 0.05
         while when_s < SPAN_S:
