@@ -173,11 +173,17 @@ class Binder:
         return value
 
     def _membership(self, expression: Membership) -> Term:
-        term = self._typed(expression.term, None)
-        kind = literal_type(term.type)
         source = expression.values
+        listed = gather(source, self._values)
+        bound = self._bind(expression.term)
         try:
-            stored, dropped = settle_list(gather(source, self._values), term.type)
+            if isinstance(bound, _Loose):
+                # NULL has no type of its own and takes that of what it is looked for in.
+                first = next((value for value in listed if value is not None), None)
+                bound = self._place(bound, None if first is None else settle(first, None)[0])
+            term = bound
+            kind = literal_type(term.type)
+            stored, dropped = settle_list(listed, term.type)
         except TypeMismatchError as error:
             raise _placed_in(error, expression) from error
         if dropped and not stored:
@@ -231,7 +237,7 @@ class Binder:
             wanted = (*_WANTED[op], *(None for _ in bound))
             return tuple(self._settled(each, near) for each, near in zip(bound, wanted, strict=False))
         if op in _ARITHMETIC or op == "nullif":
-            known = [each.type for each in bound if not isinstance(each, _Loose)]
+            known = self._known(bound)
             # An int stays an int in arithmetic: its type decides how division behaves.
             near = known[0] if known else None
             keeps = op in _ARITHMETIC
@@ -248,13 +254,16 @@ class Binder:
 
     def _unified(self, bound: Sequence[Term | _Loose]) -> list[Term]:
         """Settle values that must have one type: NULL and text take that of the others."""
-        known = [each.type for each in bound if not isinstance(each, _Loose)]
-        if not known:
-            known = [
-                settle(each.value, None)[0] for each in bound if isinstance(each, _Loose) and _has_type(each)
-            ]
+        known = self._known(bound)
         near = common_type(known) if known else None
         return [self._settled(each, near) for each in bound]
+
+    def _known(self, bound: Sequence[Term | _Loose]) -> list[DataType]:
+        """Give the types of terms; if there are none, those of constants that have one."""
+        known = [each.type for each in bound if not isinstance(each, _Loose)]
+        if known:
+            return known
+        return [settle(each.value, None)[0] for each in bound if isinstance(each, _Loose) and _has_type(each)]
 
     def _calendar(self, op: str, bound: Sequence[Term | _Loose]) -> Term | None:
         """Give ``date ± days`` and ``date - date``, or None if no date is involved."""

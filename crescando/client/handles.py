@@ -56,7 +56,9 @@ class _Handle(Generic[T]):
         """
         self._desk.check_process()
         seconds = checked_timeout(timeout_s, self._desk.timeout_s)
-        return wait(self._steps(), seconds, what=self._name(), twin="await handle")
+        return wait(
+            self._steps(), seconds, what=self._name(), twin="await handle, which the _nowait form gives"
+        )
 
     async def wait(self, timeout_s: float | None = None) -> T:
         """Await the result; the twin of `result` for event loops."""

@@ -190,8 +190,8 @@ class Prepared:
         if plan is not None:
             try:
                 return plan, plan.fill(values)
-            except Rebind:
-                pass  # These values need a plan of their own.
+            except (Rebind, TypeMismatchError):
+                pass  # These values need a plan of their own, or an error that says where they stand.
         plan = bind_template(self.template, self.schema, values)
         if plan.is_general:
             self._plans[signature] = plan

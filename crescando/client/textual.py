@@ -124,6 +124,8 @@ def predicate_of(where: Where, first_positional: int = 0) -> Expr | None:
             f"the predicate is {where}, not an expression: was a comparison evaluated by Python, "
             "for example by 'and', 'in' or a column's name instead of col(name)?"
         )
+    if isinstance(where, str) and where.lower() in ("true", "false"):
+        return lit(where.lower() == "true")
     return expression_of(where, first_positional)
 
 

@@ -426,3 +426,20 @@ def test_a_literal_fits_a_column_for_every_operator_or_for_none(name: str, value
 
     assert len(outcomes) == 1
     assert outcomes <= {None, TypeMismatchError}
+
+
+def test_null_in_a_list_of_texts() -> None:
+    prepared = Prepared(Template(Kind.READ, param(0).isin(param(1))), BOUND)
+
+    requests = prepared.requests([(None, ["a"]), (None, [1]), ("a", ["a"]), (None, [None]), (5, [2.5])])
+
+    assert [request.parameters for request in requests] == [
+        (None, ("a",)),
+        (None, (1,)),
+        ("a", ("a",)),
+        (None, (None,)),
+        (5.0, (2.5,)),
+    ]
+    with pytest.raises(TypeMismatchError, match="IN compares"):
+        prepared.requests([("a", [1])])
+    assert bound(f.nullif(None, "a") == "b").parameters == (None, "a", "b")

@@ -88,6 +88,9 @@ def test_what_goes_in_comes_out(flights: Table) -> None:
         (~col("delay").isin([]), (), [1, 2, 3]),
         (~col("delay").isin([5, None]), (), []),
         (lit(True), (), [1, 2, 3]),
+        ("TRUE", (), [1, 2, 3]),
+        ("false", (), []),
+        ("cancelled", (), [3]),
     ],
 )
 def test_predicates_select(flights: Table, where, params, found) -> None:
