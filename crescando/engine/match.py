@@ -70,13 +70,27 @@ class Matcher:
         self._constants = constants
         self._operations = operations
         self._evaluator = evaluator
+        self._table = table
         self._access = _choose(plan, constants, table)
         self._index: Index | None = None
+        self._n_texts = 0
         if self._access is not None:
-            column = self._access.column
-            self._index = build_index(
-                self._access, table.types[column], table.pools.get(column), constants, operations
-            )
+            self._build(self._access)
+
+    def _build(self, access: Access) -> Index:
+        """Index the constants, as codes or ranks of the column's pool if it holds strings."""
+        pool = self._table.pools.get(access.column)
+        self._n_texts = 0 if pool is None else len(pool)
+        kind = self._table.types[access.column]
+        self._index = build_index(access, kind, pool, self._constants, self._operations)
+        return self._index
+
+    def _present_index(self, access: Access) -> Index:
+        """Give the index; a text that an update has just made moves ranks and may be a constant."""
+        pool = self._table.pools.get(access.column)
+        if self._index is None or (pool is not None and len(pool) != self._n_texts):
+            return self._build(access)
+        return self._index
 
     def match(self, source: Source, rows: I64 | None, skipped: Mask | None = None) -> Iterator[Matched]:
         """Give the matching pairs, in pieces.
@@ -91,7 +105,7 @@ class Matcher:
         """
         if source.n_rows == 0 or (rows is not None and len(rows) == 0):
             return
-        if self._index is None or self._access is None:
+        if self._access is None:
             yield from self._match_all(source, rows, skipped)
             return
         column = source.column(self._access.column)
@@ -101,7 +115,7 @@ class Matcher:
             if not valid.all():
                 candidates = np.flatnonzero(valid) if rows is None else rows[valid]
         keys = access_keys(self._access, column if candidates is None else column.take(candidates))
-        for found, operations in self._index.probe(keys):
+        for found, operations in self._present_index(self._access).probe(keys):
             at = found if candidates is None else candidates[found]
             if skipped is not None:
                 kept = ~skipped[operations]

@@ -161,9 +161,11 @@ class ScanEngine:
         if not groups:
             return
         table.compact()
-        cycle = Cycle(table, groups, self._arcs, len(operations), self._evaluator)
-        cycle.scan(self._block_rows)
-        cycle.finish(answers)
+        # Rows that are NULL or ERROR hold anything, on which arithmetic may complain in vain.
+        with np.errstate(all="ignore"):
+            cycle = Cycle(table, groups, self._arcs, len(operations), self._evaluator)
+            cycle.scan(self._block_rows)
+            cycle.finish(answers)
         self._counters["dirty_rows"] += cycle.n_dirty
 
     def _group(self, table: Table, operations: list[Operation], answers: Answers) -> list[Group]:

@@ -1,0 +1,300 @@
+"""Play the same random batches on the oracle, on engines of every layout, and on SQLite."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from crescando.engine.aggregate import finish, merge_states
+from crescando.engine.base import Failed, Partials, Rows, Written
+from crescando.engine.digest import combine
+from crescando.engine.scan import ScanEngine
+from crescando.engine.statement import Kind, Operation, Shape
+from crescando.errors import ReadFailedError
+from crescando.schema import TableSchema
+from crescando.types import FULL_RING, RING_MAX, KeyRange, ProcessId
+from tests.engine.generator import ROWS_MIN, World
+from tests.engine.oracle import Effect, Oracle, canonical, inside, rank, shape_reads
+
+CLIENTS = (ProcessId("client", "a"), ProcessId("client", "b"))
+
+
+@dataclass
+class Shares:
+    """How often the generator does what the tests are for."""
+
+    batches: int = 0
+    predicates: int = 0
+    matching: int = 0
+    hit_thrice: int = 0
+    tested_later: int = 0
+    key_reused: int = 0
+    rejecting: int = 0
+    blocks_min: int = 1 << 30
+
+    def __str__(self) -> str:
+        share = {
+            "predicates that match a row": self.matching / max(self.predicates, 1),
+            "batches with a row hit by 3 or more writes": self.hit_thrice / self.batches,
+            "batches that update a column a later predicate tests": self.tested_later / self.batches,
+            "batches that reuse a key born or killed": self.key_reused / self.batches,
+            "batches with a rejected row": self.rejecting / self.batches,
+        }
+        lines = [f"{value:6.1%} {name}" for name, value in share.items()]
+        return "\n".join([f"{self.batches} batches, at least {self.blocks_min} blocks a table", *lines])
+
+    def check(self) -> None:
+        """Require the shares without which the tests would prove little."""
+        assert self.blocks_min >= 5, self
+        assert self.matching >= 0.6 * self.predicates, self
+        assert self.hit_thrice >= 0.3 * self.batches, self
+        assert self.tested_later >= 0.2 * self.batches, self
+        assert self.key_reused >= 0.2 * self.batches, self
+        assert self.rejecting >= 0.1 * self.batches, self
+
+    def note(self, oracle: Oracle, operations: Sequence[Operation], effects: Sequence[Effect]) -> None:
+        """Count one batch."""
+        self.batches += 1
+        written: set[int] = set()
+        moved: set[Any] = set()
+        tested = reused = False
+        for operation, effect in zip(operations, effects, strict=True):
+            shape = operation.shape
+            tested = tested or bool(shape_reads(shape) & written)
+            done = {tuple(map(canonical, key)) for _, key, cause in effect.events if cause is None}
+            if shape.where is not None:
+                self.predicates += 1
+                self.matching += effect.n_matched > 0
+            if shape.kind in (Kind.INSERT, Kind.UPSERT):
+                named = {tuple(map(canonical, key)) for _, key, _ in effect.events}
+                reused = reused or bool(named & moved)
+            if shape.kind is Kind.UPDATE and done:
+                written |= {assignment.column for assignment in shape.assignments}
+            elif shape.kind in (Kind.INSERT, Kind.UPSERT, Kind.DELETE):
+                moved |= done
+        self.hit_thrice += oracle.hits_max >= 3
+        self.tested_later += tested
+        self.key_reused += reused
+        self.rejecting += any(cause is not None for effect in effects for _, _, cause in effect.events)
+
+
+@dataclass
+class Layout:
+    """Engines that hold one table between them.
+
+    `owners` gives for each arc the engines that hold it; the first reports.
+    """
+
+    engines: list[ScanEngine]
+    arcs: list[KeyRange]
+    owners: list[list[int]]
+    alone: bool = False
+    name: str = ""
+    arcs_of: list[list[KeyRange]] = field(default_factory=list)
+
+    def execute(self, operations: Sequence[Operation]) -> list[Answer]:
+        """Execute a batch (or each operation alone) and merge the answers."""
+        answers = {operation.position: Answer() for operation in operations}
+        for number, engine in enumerate(self.engines):
+            scope = tuple(
+                arc for arc, owners in zip(self.arcs, self.owners, strict=True) if owners[0] == number
+            )
+            routed = [
+                Operation(o.position, o.sender, o.number, o.shape, o.parameters, scope)
+                for o in operations
+                if o.shape.kind is not Kind.READ or scope
+            ]
+            for batch in [[operation] for operation in routed] if self.alone else [routed]:
+                for results in engine.execute(batch):
+                    for rows in results.rows:
+                        add_rows(answers, rows)
+                    for partials in results.partials:
+                        answers[partials.position].partials.append(partials)
+                    for written in results.written:
+                        answers[written.position].written.append((number, written))
+                    for failed in results.failed:
+                        answers[failed.position].failed.append(failed)
+        return list(answers.values())
+
+
+@dataclass
+class Answer:
+    """What one operation gave, from all engines."""
+
+    n_told: int = 0
+    types: set[Any] = field(default_factory=set)
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
+    partials: list[Partials] = field(default_factory=list)
+    written: list[tuple[int, Written]] = field(default_factory=list)
+    failed: list[Failed] = field(default_factory=list)
+
+
+def add_rows(answers: dict[int, Answer], rows: Rows) -> None:
+    columns = [column.to_list() for column in rows.columns]
+    tuples = list(zip(*columns, strict=True))
+    offsets = rows.offsets.tolist()
+    for place, position in enumerate(rows.position.tolist()):
+        answer = answers[position]
+        answer.n_told += 1
+        answer.types.add(tuple(column.type for column in rows.columns))
+        answer.rows.extend(tuples[offsets[place] : offsets[place + 1]])
+
+
+def bag(rows: Sequence[tuple[Any, ...]]) -> Counter[Any]:
+    """Give rows as a multiset in which equal values are equal."""
+    return Counter(tuple(map(canonical, row)) for row in rows)
+
+
+def one_engine(schema: TableSchema, block_rows: int, alone: bool = False) -> Layout:
+    layout = split(schema, Random(0), 1, 1, block_rows)
+    layout.alone = alone
+    layout.name = f"{'alone' if alone else 'batched'}, blocks of {block_rows}"
+    return layout
+
+
+def split(schema: TableSchema, random: Random, n_engines: int, n_copies: int, block_rows: int) -> Layout:
+    """Spread the ring over engines, in more arcs than engines, each arc on `n_copies`."""
+    n_arcs = 1 if n_engines == 1 else 2 * n_engines - 1
+    cuts = sorted({random.randrange(1, RING_MAX) for _ in range(n_arcs - 1)})
+    arcs = [KeyRange(a, b - 1) for a, b in zip([0, *cuts], [*cuts, RING_MAX + 1], strict=True)]
+    owners = [[(arc + copy) % n_engines for copy in range(n_copies)] for arc in range(len(arcs))]
+    engines = [ScanEngine(block_rows) for _ in range(n_engines)]
+    arcs_of = [[arc for arc, o in zip(arcs, owners, strict=True) if e in o] for e in range(n_engines)]
+    for engine, own in zip(engines, arcs_of, strict=True):
+        engine.set_arcs(own)
+        engine.create_table(schema)
+    name = f"{n_engines} engines, {n_copies} copies, blocks of {block_rows}"
+    return Layout(engines, arcs, owners, False, name, arcs_of)
+
+
+def check_batch(
+    schema: TableSchema, layout: Layout, operations: Sequence[Operation], effects: Sequence[Effect]
+) -> None:
+    """Compare everything that a batch answered with what the oracle says."""
+    for operation, effect, answer in zip(operations, effects, layout.execute(operations), strict=True):
+        if operation.shape.kind is Kind.READ:
+            check_read(operation, effect, answer)
+        else:
+            check_write(layout, effect, answer)
+
+
+def check_read(operation: Operation, effect: Effect, answer: Answer) -> None:
+    if effect.failure is not None:
+        assert answer.failed, "the read should have failed"
+        assert all(failed.kind == "read" for failed in answer.failed), answer.failed
+        told = min((rank(failed.key), failed.key, failed.text) for failed in answer.failed)
+        assert told[0] == rank(effect.failure[0]), (told, effect.failure)
+        assert told[2] == effect.failure[1].text, (told, effect.failure)
+        return
+    assert not answer.failed, answer.failed
+    if operation.shape.aggregates:
+        check_aggregates(effect, answer)
+        return
+    assert answer.types == {tuple(p.term.type for p in operation.shape.projections)}
+    assert bag(answer.rows) == bag(effect.rows)
+
+
+def check_aggregates(effect: Effect, answer: Answer) -> None:
+    for place, expected in enumerate(effect.aggregates):
+        merged = merge_states([partials.states[place] for partials in answer.partials])
+        try:
+            found = finish(merged)[1]
+        except ReadFailedError:
+            assert expected == "overflow"
+            continue
+        assert type(found) is type(expected), (found, expected)
+        assert canonical(found) == canonical(expected), (found, expected)
+
+
+def check_write(layout: Layout, effect: Effect, answer: Answer) -> None:
+    """Compare the counts of every arc on every engine that owns it."""
+    assert not answer.failed, answer.failed
+    assert len(answer.written) == len(layout.engines)
+    for number, written in answer.written:
+        assert [count.key_range for count in written.counts] == layout.arcs_of[number]
+        for count in written.counts:
+            events = [event for event in effect.events if inside(event[0], count.key_range)]
+            rejected = [(rank(key), cause, key) for _, key, cause in events if cause is not None]
+            assert count.affected == len(events) - len(rejected), (count, len(events), events[:3])
+            assert count.rejected == len(rejected), (count, len(events), events[:3])
+            if not rejected:
+                assert count.rejection is None
+                continue
+            _, cause, key = min(rejected, key=lambda item: item[:2])
+            assert count.rejection is not None
+            assert rank(count.rejection.key) == rank(key), (count, len(events), events[:3])
+            assert count.rejection.cause == cause.text, (count, len(events), events[:3])
+
+
+def check_table(layout: Layout, oracle: Oracle) -> None:
+    """Compare every row of every copy of every arc."""
+    whole = []
+    for arc, owners in zip(layout.arcs, layout.owners, strict=True):
+        expected = bag([tuple(row.values) for row in oracle.rows if inside(row.position, arc)])
+        for owner in owners:
+            columns = layout.engines[owner].export(oracle.schema.id, arc)
+            found = bag(list(zip(*(column.to_list() for column in columns), strict=True)))
+            assert found == expected, (found - expected, expected - found)
+        digests = {layout.engines[owner].digest(oracle.schema.id, arc) for owner in owners}
+        assert len(digests) == 1
+        whole.append(digests.pop())
+    if len(layout.engines) == 1:
+        assert combine(whole) == layout.engines[0].digest(oracle.schema.id, FULL_RING)
+
+
+class Play:
+    """One seed: a random table, its oracle and its layouts."""
+
+    def __init__(self, seed: int, *, plain: bool, layouts: Sequence[int] = (0, 1, 2, 3)) -> None:
+        self.seed = seed
+        self.world = World(Random(seed), plain=plain)
+        schema = self.world.schema
+        random = Random(seed + 1)
+        makers = (
+            lambda: one_engine(schema, 64),
+            lambda: one_engine(schema, random.choice((64, 128, 4096)), alone=True),
+            lambda: split(schema, random, 2, random.choice((1, 2)), random.choice((64, 256, 4096))),
+            lambda: split(schema, random, 4, random.choice((1, 2, 3)), random.choice((64, 128, 1024))),
+        )
+        self.layouts = [makers[place]() for place in layouts]
+        self.oracle = Oracle(schema)
+        self.position = 0
+        self.operations: list[Operation] = []
+        self.effects: list[Effect] = []
+
+    def next_batch(self, shares: Shares, size: int) -> None:
+        """Make a batch, execute it everywhere, and compare everything."""
+        self.world.present = sorted({self.key_number(row.values[0]) for row in self.oracle.rows})
+        if len(self.oracle.rows) < ROWS_MIN:
+            self._play([self.world.refill(len(self.oracle.rows))])
+            self.world.present = sorted({self.key_number(row.values[0]) for row in self.oracle.rows})
+        self._play(self.world.batch(size))
+        shares.note(self.oracle, self.operations, self.effects)
+        shares.blocks_min = min(shares.blocks_min, math.ceil(len(self.oracle.rows) / 64))
+
+    def _play(self, statements: Sequence[tuple[Shape, tuple[Any, ...]]]) -> None:
+        random = self.world.random
+        self.operations = []
+        for shape, parameters in statements:
+            self.position += random.choice((1, 1, 3))
+            sender = random.choice(CLIENTS)
+            self.operations.append(
+                Operation(self.position, sender, self.position, shape, parameters, (FULL_RING,))
+            )
+        self.oracle.begin_batch()
+        self.effects = [self.oracle.execute(operation) for operation in self.operations]
+        for layout in self.layouts:
+            try:
+                check_batch(self.world.schema, layout, self.operations, self.effects)
+                check_table(layout, self.oracle)
+            except Exception as error:
+                error.add_note(f"seed {self.seed}, up to position {self.position}, {layout.name}")
+                raise
+
+    def key_number(self, key: Any) -> int:
+        """Give the number a key value was made from."""
+        return int(key[1:]) if isinstance(key, str) else int(key)

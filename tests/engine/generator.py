@@ -1,0 +1,477 @@
+"""Random tables, shapes and batches for the differential tests.
+
+Domains are small, so that predicates match, keys collide and writes meet the
+same rows again; and they hold the values that engines get wrong: NaN, infinities,
+both zeros, NUL characters, non-BMP text, the ends of integer types, NULL.
+With ``plain`` the grammar keeps to what SQLite computes alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from crescando.engine.functions import can_cast
+from crescando.engine.statement import (
+    PHYSICAL,
+    Aggregate,
+    Apply,
+    Assignment,
+    Column,
+    ColumnRef,
+    Kind,
+    Parameter,
+    Projection,
+    Shape,
+    Term,
+)
+from crescando.schema import ColumnDef, DataType, HashPartition, RangePartition, TableSchema
+
+BOOL, INT64, FLOAT64, STRING = DataType.BOOL, DataType.INT64, DataType.FLOAT64, DataType.STRING
+DATE, TIMESTAMP = DataType.DATE, DataType.TIMESTAMP
+INTEGERS = (DataType.INT8, DataType.INT16, DataType.INT32, INT64)
+NUMBERS = (*INTEGERS, DataType.FLOAT32, FLOAT64)
+
+TEXTS = (
+    "",
+    "\0",
+    "a",
+    "a\0",
+    "\0a",
+    "b",
+    "ab",
+    "aB",
+    "Ab%",
+    "a_",
+    "\U0001d11e",
+    "é",
+    "7",
+    "-12",
+    "1e3",
+    "2020-02-29",
+)
+FLOATS = (-math.inf, -1.5, -0.0, 0.0, 0.5, 1.0, 2.5, 7.0, 1e300, math.inf, math.nan, 2.0**53, -(2.0**63))
+PATTERNS = ("%", "a%", "%a", "_", "%b%", "a_", "", "%\0%", "__")
+KEYS = 700
+"""Distinct keys: about twice the rows of a table, so that inserts both fit and collide."""
+
+ROWS_MIN = 345
+"""More than five blocks of the smallest block size."""
+
+WEIGHTS = {Kind.READ: 40, Kind.UPDATE: 30, Kind.INSERT: 12, Kind.UPSERT: 10, Kind.DELETE: 8}
+
+
+class World:
+    """One random table's schema and pool of shapes."""
+
+    def __init__(self, random: Random, *, plain: bool) -> None:
+        self.random = random
+        self.plain = plain
+        self.hot = [0]
+        self.present: list[int] = []
+        self.schema = self._schema()
+        self.columns = self.schema.columns
+        self.shapes = {
+            Kind.READ: [self._read() for _ in range(4)],
+            Kind.UPDATE: [self._update() for _ in range(3)],
+            Kind.DELETE: [self._delete()],
+            Kind.INSERT: [self._bring(Kind.INSERT) for _ in range(2)],
+        }
+        if self.schema.primary_key:
+            self.shapes[Kind.UPSERT] = [self._bring(Kind.UPSERT)]
+
+    def _schema(self) -> TableSchema:
+        random = self.random
+        key_type = random.choice(
+            (INT64, DataType.INT32, STRING) if self.plain else (INT64, STRING, DATE, FLOAT64)
+        )
+        columns = [ColumnDef("k", key_type, False)]
+        primary: tuple[str, ...] = ("k",)
+        style = random.random()
+        if style < 0.3:
+            columns.append(ColumnDef("k2", random.choice((DataType.INT16, STRING)), False))
+            primary = ("k", "k2") if random.random() < 0.5 else ("k2", "k")
+        elif style < 0.45 and not self.plain:
+            primary = ()
+        kinds = [
+            DataType.INT32,
+            FLOAT64,
+            STRING,
+            BOOL,
+            DATE,
+            random.choice((DataType.INT8, TIMESTAMP, INT64)),
+        ]
+        if not self.plain:
+            kinds.append(random.choice((DataType.FLOAT32, DataType.INT16, TIMESTAMP)))
+        random.shuffle(kinds)
+        for place, kind in enumerate(kinds[: random.randint(3, 6)]):
+            columns.append(ColumnDef(f"c{place}", kind, random.random() < 0.75))
+        partition: HashPartition | RangePartition = HashPartition(random.randrange(100))
+        if random.random() < 0.5:
+            partition = self._range_partition(key_type)
+        return TableSchema("t", tuple(columns), "k", primary, partition).with_ids(7)
+
+    def _range_partition(self, kind: DataType) -> RangePartition:
+        if kind is STRING:
+            return RangePartition("k0", f"k{KEYS}")
+        if kind.is_float:
+            return RangePartition(0.0, float(KEYS))
+        return RangePartition(0, KEYS)
+
+    def key_value(self, column: ColumnDef, number: int) -> Any:
+        if column.type is STRING:
+            return f"k{number}" if column.name == "k" else "xy"[number % 2]
+        return float(number) if column.type.is_float else number % (2 if column.name == "k2" else KEYS)
+
+    def value(self, kind: DataType) -> Any:
+        """Give a value of a type; for predicates, assignments and rows alike."""
+        random = self.random
+        if kind is BOOL:
+            return random.random() < 0.5
+        if kind is STRING:
+            return random.choice(TEXTS)
+        if kind.is_float:
+            if self.plain:
+                return random.choice((-1.5, -0.0, 0.0, 0.5, 1.0, 2.5, 7.0))
+            real = random.choice(FLOATS)
+            return real if kind is FLOAT64 else float(np.float32(real)) if abs(real) < 1e38 else 0.25
+        if kind in (DATE, TIMESTAMP):
+            unit = 1 if kind is DATE else 3_600_000_000
+            if not self.plain and random.random() < 0.03:
+                return (
+                    (2_932_896 if kind is DATE else 253_402_300_799_999_999) if random.random() < 0.5 else 0
+                )
+            return random.randrange(18_320, 18_330) * (1 if kind is DATE else 24) * unit + (
+                0 if kind is DATE else random.randrange(48) * unit
+            )
+        if not self.plain and random.random() < 0.04:
+            bounds = np.iinfo(PHYSICAL[kind])
+            return int(random.choice((bounds.min, bounds.max, bounds.max - 1)))
+        return random.randrange(-3, 8)
+
+    def nullable_value(self, kind: DataType, share: float = 0.12) -> Any:
+        return None if self.random.random() < share else self.value(kind)
+
+    # Terms. Parameters are numbered as they are made; their makers wait in `_makers`.
+
+    def _begin(self) -> None:
+        self._makers: list[Callable[[], Any]] = []
+
+    def _parameter(
+        self, kind: DataType, maker: Callable[[], Any] | None = None, many: bool = False
+    ) -> Parameter:
+        self._makers.append(maker or (lambda: self.nullable_value(kind, 0.03)))
+        return Parameter(len(self._makers) - 1, kind, many)
+
+    def _column_of(self, *kinds: DataType) -> ColumnRef | None:
+        found = [column for column in self.columns if column.type in kinds]
+        if not found:
+            return None
+        column = self.random.choice(found)
+        return ColumnRef(column.id, column.type)
+
+    def _key_number(self) -> int:
+        """Give a key, mostly one that is in the table."""
+        if self.present and self.random.random() < 0.8:
+            return self.random.choice(self.present)
+        return self.random.randrange(KEYS)
+
+    def _key_test(self) -> Term:
+        key = self.columns[0]
+        reference = ColumnRef(key.id, key.type)
+        style = self.random.random()
+        maker = lambda: self.key_value(key, self._key_number())  # noqa: E731
+        if style < 0.5:
+            return Apply("=", (reference, self._parameter(key.type, maker)), BOOL)
+        if style < 0.75:
+            many = lambda: tuple(maker() for _ in range(self.random.randrange(0, 30)))  # noqa: E731
+            return Apply("in", (reference, self._parameter(key.type, many, many=True)), BOOL)
+        anchor = [0]
+
+        def begin() -> Any:
+            anchor[0] = self._key_number()
+            return self.key_value(key, anchor[0])
+
+        low = Apply(">=", (reference, self._parameter(key.type, begin)), BOOL)
+        end = self._parameter(key.type, lambda: self.key_value(key, min(anchor[0] + 9, KEYS - 1)))
+        return Apply("and", (low, Apply("<", (reference, end), BOOL)), BOOL)
+
+    def _comparison(self) -> Term:
+        random = self.random
+        column = random.choice(self.columns[1:])
+        reference = ColumnRef(column.id, column.type)
+        op = random.choice(("=", "=", "=", "<>", "<", "<=", ">", ">=", "in", "in"))
+        kind = column.type
+        if kind.is_number and not self.plain and random.random() < 0.25:
+            kind = random.choice(NUMBERS)
+        if op == "in":
+            many = lambda: tuple(self.nullable_value(kind, 0.08) for _ in range(random.randrange(0, 4)))  # noqa: E731
+            return Apply("in", (reference, self._parameter(kind, many, many=True)), BOOL)
+        if random.random() < 0.12:
+            other = self._column_of(*(NUMBERS if column.type.is_number else (column.type,)))
+            if other is not None:
+                return Apply(op, (reference, other), BOOL)
+        arguments = (reference, self._parameter(kind))
+        return Apply(op, arguments if random.random() < 0.85 else arguments[::-1], BOOL)
+
+    def predicate(self, depth: int = 2) -> Term:
+        """Give a random predicate."""
+        random = self.random
+        style = random.random()
+        if depth > 0 and style < 0.45:
+            op = random.choice(("and", "and", "or"))
+            count = random.choice((2, 2, 3))
+            return Apply(op, tuple(self.predicate(depth - 1) for _ in range(count)), BOOL)
+        if depth > 0 and style < 0.55:
+            op = random.choice(("not", "is_true", "is_false", "is_unknown"))
+            return Apply(op, (self.predicate(depth - 1),), BOOL)
+        if style < 0.62:
+            return Apply("is_null", (self._any_term(depth),), BOOL)
+        if style < 0.67 and (flag := self._column_of(BOOL)) is not None:
+            return flag
+        if style < 0.72 and not self.plain and (text := self._column_of(STRING)) is not None:
+            return Apply("like", (text, self._parameter(STRING, lambda: random.choice(PATTERNS))), BOOL)
+        if style < 0.82:
+            return self._computed_test(depth)
+        return self._comparison() if style < 0.95 else self._key_test()
+
+    def _computed_test(self, depth: int) -> Term:
+        kinds = [INT64, FLOAT64, DATE] if self.plain else [INT64, FLOAT64, STRING, DATE, TIMESTAMP]
+        kind = self.random.choice(kinds)
+        left = self.term(kind, depth)
+        if not self.plain and self.random.random() < 0.2:
+            many = lambda: tuple(self.value(kind) for _ in range(3))  # noqa: E731
+            return Apply("in", (left, self._parameter(kind, many, many=True)), BOOL)
+        return Apply(self.random.choice(("=", "<", ">=", "<>")), (left, self._parameter(kind)), BOOL)
+
+    def _any_term(self, depth: int) -> Term:
+        column = self.random.choice(self.columns)
+        if depth <= 0 or self.random.random() < 0.5:
+            return ColumnRef(column.id, column.type)
+        return self.term(self.random.choice((INT64, FLOAT64, STRING, DATE, BOOL)), depth - 1)
+
+    def term(self, kind: DataType, depth: int) -> Term:
+        """Give a random term of exactly this type."""
+        random = self.random
+        if kind is BOOL:
+            return self.predicate(min(depth, 1))
+        if depth <= 0 or random.random() < 0.3:
+            found = self._column_of(kind)
+            return found if found is not None and random.random() < 0.8 else self._parameter(kind)
+        style = random.random()
+        if style < 0.12:
+            test, other = self.predicate(0), self.term(kind, depth - 1)
+            return Apply("case", (test, self.term(kind, depth - 1), other), kind)
+        if style < 0.2:
+            return Apply("coalesce", (self.term(kind, depth - 1), self.term(kind, depth - 1)), kind)
+        if style < 0.26:
+            return Apply("nullif", (self.term(kind, depth - 1), self._parameter(kind)), kind)
+        if style < 0.45 and not self.plain:
+            source = random.choice(
+                [k for k in (BOOL, *NUMBERS, STRING, DATE, TIMESTAMP) if can_cast(k, kind)]
+            )
+            column = self._column_of(source)
+            if column is not None:
+                return Apply("cast", (column,), kind)
+        makers: dict[DataType, Callable[[int], Term]] = {
+            INT64: self._integer_term,
+            FLOAT64: self._float_term,
+            STRING: self._string_term,
+            DATE: self._date_term,
+            TIMESTAMP: self._timestamp_term,
+        }
+        return makers[kind](depth) if kind in makers else self.term(kind, 0)
+
+    def _integer_term(self, depth: int) -> Term:
+        random = self.random
+        style = random.random()
+        if not self.plain and style < 0.15 and (moment := self._column_of(DATE, TIMESTAMP)) is not None:
+            parts = ["year", "month", "day", "dow"]
+            if moment.type is TIMESTAMP:
+                parts += ["hour", "minute", "second"]
+            return Apply(f"extract_{random.choice(parts)}", (moment,), INT64)
+        if not self.plain and style < 0.25 and (text := self._column_of(STRING)) is not None:
+            return Apply("length", (text,), INT64)
+        if style < 0.32 and (day := self._column_of(DATE)) is not None:
+            return Apply("date_diff", (day, self._parameter(DATE)), INT64)
+        if style < 0.4:
+            return Apply(random.choice(("neg", "abs")), (self.term(INT64, depth - 1),), INT64)
+        ops = ("+", "-", "*") if self.plain else ("+", "-", "*", "div", "floordiv", "%")
+        left = self._column_of(*INTEGERS) or self.term(INT64, depth - 1)
+        right = self.term(INT64, depth - 1) if random.random() < 0.5 else self._parameter(INT64)
+        return Apply(random.choice(ops), (left, right), INT64)
+
+    def _float_term(self, depth: int) -> Term:
+        random = self.random
+        if random.random() < 0.2:
+            ops = ("neg", "abs") if self.plain else ("neg", "abs", "floor")
+            return Apply(random.choice(ops), (self.term(FLOAT64, depth - 1),), FLOAT64)
+        if not self.plain and random.random() < 0.2 and (whole := self._column_of(*INTEGERS)) is not None:
+            return Apply("truediv", (whole, self.term(INT64, depth - 1)), FLOAT64)
+        ops = ("+", "-", "*") if self.plain else ("+", "-", "*", "div", "floordiv", "%", "truediv")
+        right = self.term(FLOAT64, depth - 1) if random.random() < 0.5 else self._parameter(FLOAT64)
+        return Apply(random.choice(ops), (self.term(FLOAT64, depth - 1), right), FLOAT64)
+
+    def _string_term(self, depth: int) -> Term:
+        random = self.random
+        if self.plain:
+            return self.term(STRING, 0)
+        style = random.random()
+        if style < 0.4:
+            return Apply(random.choice(("lower", "upper")), (self.term(STRING, depth - 1),), STRING)
+        if style < 0.7:
+            return Apply("concat", (self.term(STRING, depth - 1), self.term(STRING, depth - 1)), STRING)
+        count = self._parameter(INT64, lambda: random.randrange(-1, 4))
+        start = self._parameter(INT64, lambda: random.randrange(-1, 4))
+        return Apply("substr", (self.term(STRING, depth - 1), start, count), STRING)
+
+    def _date_term(self, depth: int) -> Term:
+        if not self.plain and self.random.random() < 0.3:
+            op = self.random.choice(("trunc_year", "trunc_month"))
+            return Apply(op, (self.term(DATE, depth - 1),), DATE)
+        return Apply("date_add", (self.term(DATE, depth - 1), self._parameter(INT64)), DATE)
+
+    def _timestamp_term(self, depth: int) -> Term:
+        unit = self.random.choice(("year", "month", "day", "hour", "minute"))
+        return Apply(f"trunc_{unit}", (self.term(TIMESTAMP, depth - 1),), TIMESTAMP)
+
+    # Shapes: each comes with a function that makes parameters for it.
+
+    def _narrow(self) -> Term:
+        """Give a predicate that tends to match something, but not everything."""
+        style = self.random.random()
+        if style < 0.4:
+            return self._comparison()
+        if style < 0.55:
+            return self._key_test()
+        if style < 0.75:
+            return Apply("and", (self._comparison(), self.predicate(1)), BOOL)
+        return self.predicate(2)
+
+    def _finish(self, shape: Shape) -> tuple[Shape, Callable[[], tuple[Any, ...]]]:
+        makers = tuple(self._makers)
+        return shape, lambda: tuple(maker() for maker in makers)
+
+    def _read(self) -> tuple[Shape, Callable[[], tuple[Any, ...]]]:
+        self._begin()
+        random = self.random
+        where = None if random.random() < 0.05 else self._narrow()
+        if random.random() < 0.3:
+            aggregates = [Aggregate("count", None, "n")]
+            for place in range(random.randrange(3)):
+                function = random.choice(("sum", "avg", "min", "max", "count"))
+                kinds = (
+                    (INT64, FLOAT64) if function in ("sum", "avg") else (INT64, FLOAT64, STRING, DATE, BOOL)
+                )
+                aggregates.append(Aggregate(function, self.term(random.choice(kinds), 1), f"a{place}"))
+            return self._finish(Shape(Kind.READ, 7, 1, where, aggregates=tuple(aggregates)))
+        terms = [ColumnRef(self.columns[0].id, self.columns[0].type)]
+        terms += [self._any_term(1) for _ in range(random.randrange(1, 4))]
+        outputs = tuple(Projection(f"p{place}", term) for place, term in enumerate(terms))
+        return self._finish(Shape(Kind.READ, 7, 1, where, outputs))
+
+    def _update(self) -> tuple[Shape, Callable[[], tuple[Any, ...]]]:
+        self._begin()
+        random = self.random
+        where = self._narrow()
+        free = [column for column in self.columns if column.name not in self.schema.key_columns]
+        chosen = random.sample(free, min(random.choice((1, 1, 2)), len(free)))
+        assignments = tuple(Assignment(column.id, self._assigned(column)) for column in chosen)
+        return self._finish(Shape(Kind.UPDATE, 7, 1, where, assignments=assignments))
+
+    def _assigned(self, column: ColumnDef) -> Term:
+        random, kind = self.random, column.type
+        own = ColumnRef(column.id, kind)
+        style = random.random()
+        if style < 0.35:
+            return self._parameter(kind)
+        if kind.is_integer and style < 0.8:
+            step = self._parameter(INT64, lambda: random.choice((1, 1, -1, 2)))
+            return Apply("+", (own, step), INT64)
+        if kind.is_float and style < 0.7:
+            return Apply("+", (own, self._parameter(FLOAT64)), FLOAT64)
+        if kind is BOOL and style < 0.7:
+            return Apply("not", (own,), BOOL)
+        wide = INT64 if kind.is_integer else FLOAT64 if kind.is_float else kind
+        if self.plain and kind.is_integer:
+            return self._parameter(kind)  # Products would grow past what SQLite keeps whole.
+        return self.term(wide, 2)
+
+    def _delete(self) -> tuple[Shape, Callable[[], tuple[Any, ...]]]:
+        self._begin()
+        key = self._key_test()
+        where = key if self.random.random() < 0.6 else Apply("and", (key, self.predicate(1)), BOOL)
+        return self._finish(Shape(Kind.DELETE, 7, 1, where))
+
+    def _bring(self, kind: Kind) -> tuple[Shape, Callable[[], tuple[Any, ...]]]:
+        keys = [column for column in self.columns if column.name in self.schema.key_columns]
+        others = [column for column in self.columns if column.name not in self.schema.key_columns]
+        given = keys + [
+            column
+            for column in others
+            if self.random.random() < 0.7
+            or (not column.nullable and (self.plain or self.random.random() < 0.8))
+        ]
+        self.random.shuffle(given)
+        shape = Shape(kind, 7, 1, columns=tuple(column.id for column in given))
+        return shape, lambda: self.rows(given, self.random.choice((1, 1, 2, 5)), 0.06)
+
+    def full_insert(self) -> Shape:
+        """Give the shape that inserts every column."""
+        return Shape(Kind.INSERT, 7, 1, columns=tuple(column.id for column in self.columns))
+
+    def rows(
+        self, given: list[ColumnDef], n_rows: int, faults: float, keys: list[int] | None = None
+    ) -> tuple[Column, ...]:
+        """Give rows for an insert; with some share of values that a column refuses."""
+        numbers = keys or [self._hot_key() for _ in range(n_rows)]
+        columns = []
+        for column in given:
+            if column.name in self.schema.key_columns:
+                values = [self.key_value(column, number) for number in numbers]
+                if faults and column.name == "k" and self.random.random() < 0.04:
+                    values[0] = math.nan if column.type.is_float else None
+            else:
+                share = 0.15 if column.nullable else faults
+                values = [self.nullable_value(column.type, share) for _ in numbers]
+            columns.append(as_column(column.type, values))
+        return tuple(columns)
+
+    def _hot_key(self) -> int:
+        """Give a key that this batch is likely to name again."""
+        return self.random.choice(self.hot) if self.random.random() < 0.6 else self._key_number()
+
+    def refill(self, n_rows: int) -> tuple[Shape, tuple[Any, ...]]:
+        """Give an insert that brings a table of `n_rows` rows back to more than `ROWS_MIN`."""
+        absent = sorted(set(range(KEYS)) - set(self.present))
+        keys = self.random.sample(absent, min(ROWS_MIN + 40 - n_rows, len(absent)))
+        return self.full_insert(), self.rows(list(self.columns), 0, 0.0, keys)
+
+    def batch(self, size: int) -> list[tuple[Shape, tuple[Any, ...]]]:
+        """Give a batch of statements."""
+        random = self.random
+        self.hot = [random.randrange(KEYS) for _ in range(3)]
+        kinds = [kind for kind in Kind if kind in self.shapes]
+        weights = [WEIGHTS[kind] for kind in kinds]
+        statements = []
+        for kind in random.choices(kinds, weights, k=size):
+            shape, make = random.choice(self.shapes[kind])
+            statements.append((shape, make()))
+        return statements
+
+
+def as_column(kind: DataType, values: list[Any]) -> Column:
+    """Give physical Python values as a `Column`."""
+    valid = None
+    if None in values:
+        valid = np.array([value is not None for value in values])
+    if kind is not STRING:
+        filler = False if kind is BOOL else 0
+        return Column(kind, np.array([filler if v is None else v for v in values], PHYSICAL[kind]), valid)
+    texts = tuple(dict.fromkeys(value for value in values if value is not None))
+    codes = [0 if value is None else texts.index(value) for value in values]
+    return Column(kind, np.array(codes, np.int32), valid, texts)
