@@ -1,0 +1,296 @@
+"""A client process as users' threads see it: the `Backend` over a client core.
+
+Rules of the file: users' threads put what they want into a queue and wake the
+loop once; everything else happens in the loop's thread. A future is resolved
+exactly once, with the outcome that the core gives.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from crescando.client.base import Pending, ReadOutcome, Request
+from crescando.errors import ClosedError, DeadlineError, RefusedError, UnknownTableError
+from crescando.loop import LoopThread
+from crescando.pump import Pump
+from crescando.roles.client import Client, Completion
+from crescando.routing.rubberband.config import Rubberband
+from crescando.routing.rubberband.messages import (
+    CreateTable,
+    DropTable,
+    Leave,
+    encode_message,
+)
+from crescando.schema import TableSchema
+from crescando.transport.base import Transport
+from crescando.types import KeyRange, ProcessId
+
+CATALOG_RETRY_S = 0.02
+"""Pause before a catalog that does not show a change yet is asked for again."""
+
+_Done = Callable[[Completion], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """The futures of one operation."""
+
+    stable: Future[None]
+    outcome: Future[Any]
+
+
+class LoopBackend:
+    """One client process in the loop of a store.
+
+    Parameters
+    ----------
+    core : Client
+    loop : LoopThread
+    transport : Transport
+    """
+
+    def __init__(self, core: Client, loop: LoopThread, transport: Transport) -> None:
+        self.core = core
+        self._loop = loop
+        self._pump = Pump(core, transport, loop, after_turn=self._after_turn, stopped=self._stopped)
+        self._arrived: deque[tuple[int, Request]] = deque()
+        self._is_woken = False
+        self._operations: dict[int, _Waiting] = {}
+        self._callbacks: dict[int, _Done] = {}
+        self._next_token = 0
+        self._tables: dict[str, TableSchema] = {}
+        self._closed = ""
+        loop.call(self._pump.start)
+
+    # Data.
+
+    def submit(self, requests: tuple[Request, ...]) -> tuple[Pending, ...]:
+        """Submit operations in order; see `Backend.submit`."""
+        if self._closed:
+            raise ClosedError(self._closed)
+        pending = []
+        with self._loop.lock:
+            for request in requests:
+                self._next_token += 1
+                waiting = _Waiting(Future(), Future())
+                self._operations[self._next_token] = waiting
+                self._arrived.append((self._next_token, request))
+                pending.append(Pending(self._next_token, waiting.stable, waiting.outcome))
+            wake, self._is_woken = not self._is_woken, True
+        if wake:
+            self._loop.hand_over(self._take_arrived)
+        return tuple(pending)
+
+    def _take_arrived(self) -> None:
+        with self._loop.lock:
+            self._is_woken = False
+            arrived, self._arrived = self._arrived, deque()
+        for token, request in arrived:
+            self.core.request(token, request)
+        self._pump.need_turn()
+
+    # Catalog.
+
+    def create_table(self, schema: TableSchema) -> Future[TableSchema]:
+        """Order a table's creation; see `Backend.create_table`."""
+        done: Future[TableSchema] = Future()
+
+        def created(catalog: Mapping[str, TableSchema]) -> bool:
+            if schema.name in catalog:
+                _resolve(done, catalog[schema.name])
+            return schema.name in catalog
+
+        self._change_catalog(encode_message(CreateTable(schema)), done, created)
+        return done
+
+    def drop_table(self, name: str) -> Future[None]:
+        """Order a table's removal; see `Backend.drop_table`."""
+        done: Future[None] = Future()
+
+        def dropped(catalog: Mapping[str, TableSchema]) -> bool:
+            if name not in catalog:
+                _resolve(done, None)
+            return name not in catalog
+
+        self._change_catalog(encode_message(DropTable(name)), done, dropped)
+        return done
+
+    def catalog(self) -> Mapping[str, TableSchema]:
+        """Give the newest catalog this client has heard of."""
+        return self._tables
+
+    def refresh_catalog(self) -> Future[Mapping[str, TableSchema]]:
+        """Ask the routers for the present catalog."""
+        done: Future[Mapping[str, TableSchema]] = Future()
+
+        def fresh(catalog: Mapping[str, TableSchema]) -> bool:
+            _resolve(done, catalog)
+            return True
+
+        self._in_loop(lambda: self._ask_catalog(done, fresh), done)
+        return done
+
+    def _change_catalog(
+        self, payload: bytes, done: Future[Any], check: Callable[[Mapping[str, TableSchema]], bool]
+    ) -> None:
+        def decided(completion: Completion) -> None:
+            if completion.error is not None:
+                _fail(done, completion.error)
+            else:
+                self._ask_catalog(done, check)
+
+        def start() -> None:
+            token = self._call_back(decided)
+            self.core.configure(token, payload)
+            self._pump.need_turn()
+
+        # Behind what this thread has submitted before.
+        self._in_loop(start, done)
+
+    def _ask_catalog(self, done: Future[Any], check: Callable[[Mapping[str, TableSchema]], bool]) -> None:
+        """Ask until the catalog shows what it must: a router may still lag behind."""
+
+        def answered(completion: Completion) -> None:
+            if completion.error is not None or not isinstance(completion.outcome, bytes):
+                _fail(done, completion.error or ClosedError("no answer"))
+                return
+            tables = Rubberband.decode(completion.outcome).tables
+            self._tables = {table.name: table for table in tables}
+            if not check(self._tables):
+                again_s = self._loop.now_s() + CATALOG_RETRY_S
+                self._loop.call_at(again_s, lambda: self._ask_catalog(done, check))
+
+        if not done.done():
+            self.core.ask_config(self._call_back(answered))
+            self._pump.need_turn()
+
+    # Administration.
+
+    def read_replica(self, process: ProcessId, key_range: KeyRange, table: str) -> Future[ReadOutcome]:
+        """Ask one replica for its rows of a range, all columns."""
+        done: Future[ReadOutcome] = Future()
+        schema = self._tables.get(table)
+        if schema is None:
+            raise UnknownTableError(table, tuple(self._tables))
+        columns = tuple(column.id for column in schema.columns)
+
+        def answered(completion: Completion) -> None:
+            if completion.error is not None:
+                _fail(done, completion.error)
+            else:
+                _resolve(done, completion.outcome)
+
+        def start() -> None:
+            self.core.read_replica(self._call_back(answered), process, schema.id, key_range, columns)
+            self._pump.need_turn()
+
+        self._in_loop(start, done)
+        return done
+
+    # The end.
+
+    def close(self, timeout_s: float) -> None:
+        """Refuse new work, drain, leave; what has no outcome by then fails as unknown."""
+        if self._closed:
+            return
+        self._closed = "the session is closed"
+        deadline_s = time.monotonic() + timeout_s
+        while self._has_work() and time.monotonic() < deadline_s:
+            self._wait_for_work(deadline_s)
+        left: Future[Any] = Future()
+
+        def leave() -> None:
+            token = self._call_back(lambda _: _resolve(left, None))
+            self.core.configure(token, encode_message(Leave(self.core.me)))
+            self._pump.need_turn()
+
+        try:
+            self._loop.hand_over(leave)
+            left.result(max(0.05, min(1.0, deadline_s - time.monotonic())))
+        except (TimeoutError, ClosedError):
+            # The cluster will notice by itself that we are gone.
+            pass
+        self.abandon("the session was closed before the operation had an outcome")
+
+    def abandon(self, reason: str) -> None:
+        """End at once: no outcome will come any more."""
+        self._closed = self._closed or "the session is closed"
+        try:
+            self._loop.call(self._pump.stop)
+        except (ClosedError, DeadlineError):
+            pass
+        self._fail_all(DeadlineError(reason))
+
+    def _has_work(self) -> bool:
+        return bool(self._operations or self._callbacks)
+
+    def _wait_for_work(self, deadline_s: float) -> None:
+        with self._loop.lock:
+            oldest = next(iter(self._operations.values()), None)
+        if oldest is None:
+            time.sleep(0.002)
+            return
+        try:
+            oldest.outcome.exception(max(0.0, deadline_s - time.monotonic()))
+        except TimeoutError:
+            return
+
+    # In the loop's thread.
+
+    def _in_loop(self, start: Callable[[], None], done: Future[Any]) -> None:
+        if self._closed:
+            raise ClosedError(self._closed)
+        self._loop.hand_over(start)
+
+    def _call_back(self, callback: _Done) -> int:
+        with self._loop.lock:
+            self._next_token += 1
+            token = self._next_token
+        self._callbacks[token] = callback
+        return token
+
+    def _after_turn(self) -> None:
+        for completion in self.core.take_completions():
+            waiting = self._operations.get(completion.token)
+            if waiting is None:
+                callback = self._callbacks.pop(completion.token, None)
+                if callback is not None:
+                    callback(completion)
+                continue
+            if completion.is_stable:
+                _resolve(waiting.stable, None)
+                continue
+            with self._loop.lock:
+                del self._operations[completion.token]
+            if completion.error is not None:
+                _fail(waiting.outcome, completion.error)
+                _fail(waiting.stable, completion.error)
+            else:
+                _resolve(waiting.stable, None)
+                _resolve(waiting.outcome, completion.outcome)
+
+    def _stopped(self, reason: str) -> None:
+        self._closed = f"the client process stopped: {reason}"
+        self._fail_all(RefusedError(self._closed))
+
+    def _fail_all(self, error: Exception) -> None:
+        with self._loop.lock:
+            left, self._operations = self._operations, {}
+        for waiting in left.values():
+            _fail(waiting.stable, error)
+            _fail(waiting.outcome, error)
+
+
+def _resolve(future: Future[Any], value: Any) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _fail(future: Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

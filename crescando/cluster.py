@@ -1,0 +1,418 @@
+"""The composition root: `open` makes an embedded cluster, and `Cluster` looks after it.
+
+Every process of the cluster lives in this process: the protocol cores share
+one event loop in one background thread, each storage process scans in a thread
+of its own. The same cores run in the simulator.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import random
+import time
+import weakref
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from crescando.assembly import Assembly
+from crescando.backend import LoopBackend
+from crescando.client.answer import Answer
+from crescando.client.merging import rows_answer
+from crescando.client.store import Store
+from crescando.engine.base import Engine
+from crescando.engine.scan import ScanEngine
+from crescando.errors import CrescandoError, SpecError
+from crescando.loop import LoopThread
+from crescando.process import ProcessCore
+from crescando.pump import Pump
+from crescando.roles.storage import Execution, Storage
+from crescando.routing.ecast.router import Router
+from crescando.routing.rubberband.config import Rubberband
+from crescando.spec import ClusterSpec
+from crescando.transport.inprocess import InProcessHub
+from crescando.types import KeyRange, ProcessId
+
+logger = logging.getLogger(__name__)
+
+READ_REPLICA_S = 60.0
+"""How long a replica may take to show all rows of a range."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    """One process of a cluster.
+
+    Attributes
+    ----------
+    process : ProcessId
+    is_alive : bool
+    reason : str
+        Why it is not, if it is not.
+    """
+
+    process: ProcessId
+    is_alive: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """A cluster at a glance.
+
+    Attributes
+    ----------
+    lead_router : ProcessId or None
+        The router that leads now, if one does.
+    position : int
+        Of the last message that router has learned.
+    routers, storages, supers : tuple of ProcessStatus
+    """
+
+    lead_router: ProcessId | None
+    position: int
+    routers: tuple[ProcessStatus, ...]
+    storages: tuple[ProcessStatus, ...]
+    supers: tuple[ProcessStatus, ...]
+
+
+@dataclass(slots=True)
+class _Process:
+    """A running process: its pump, and what it scans with."""
+
+    core: ProcessCore
+    pump: Pump
+    engine: Engine | None = None
+    scanner: ThreadPoolExecutor | None = None
+    reason: str = ""
+
+
+class Cluster:
+    """The processes of an embedded store.
+
+    Made by `open`; reached as ``store.cluster``.
+
+    Parameters
+    ----------
+    spec : ClusterSpec
+    seed : int or None
+        Of election jitter; chance does not otherwise enter. None: not fixed.
+    """
+
+    def __init__(self, spec: ClusterSpec, *, seed: int | None = None) -> None:
+        self.spec = spec
+        self._assembly = Assembly(spec)
+        self._loop = LoopThread("crescando")
+        self._hub = InProcessHub(self._loop)
+        self._processes: dict[ProcessId, _Process] = {}
+        self._backends: list[LoopBackend] = []
+        self._n_clients = 0
+        self._seed = seed
+        self._loop.call(self._start)
+        self.default = self.connect("default")
+
+    def _start(self) -> None:
+        names, assembly = self._assembly.names, self._assembly
+        for me in names.routers:
+            chance = random.Random(None if self._seed is None else f"{self._seed}/{me}")
+            self._run(assembly.router(me, chance))
+        for me in names.storages:
+            engine = ScanEngine()
+            engine.set_arcs(assembly.config.owned_arcs(me))
+            self._run(assembly.storage(me), engine)
+        for me in names.supers:
+            self._run(assembly.super_(me))
+
+    def _run(self, core: ProcessCore, engine: Engine | None = None) -> None:
+        def execute(work: Execution) -> None:
+            if process.engine is None or process.scanner is None:
+                return
+            done = process.scanner.submit(work.run, process.engine)
+            done.add_done_callback(lambda future: self._executed(process, future))
+
+        def stopped(reason: str) -> None:
+            self._forget(process, reason)
+
+        pump = Pump(core, self._hub, self._loop, execute=execute, stopped=stopped)
+        scanner = None
+        if engine is not None:
+            scanner = ThreadPoolExecutor(1, thread_name_prefix=f"crescando-{core.me.node}")
+        process = self._processes[core.me] = _Process(core, pump, engine, scanner)
+        pump.start()
+
+    def _executed(self, process: _Process, future: Future[Any]) -> None:
+        """Bring a cycle's end from the scanning thread into the loop."""
+
+        def take() -> None:
+            error = future.exception()
+            if error is None:
+                process.pump.executed(future.result())
+            elif process.pump.is_running:
+                # Whatever is not a function of operation and row must not be answered.
+                logger.error("storage %s stops: %r", process.core.me, error, exc_info=error)
+                process.pump.stop()
+                self._forget(process, f"{type(error).__name__}: {error}")
+
+        try:
+            self._loop.hand_over(take)
+        except CrescandoError:
+            return
+
+    def _forget(self, process: _Process, reason: str) -> None:
+        process.reason = reason
+        process.engine = None
+        if process.scanner is not None:
+            process.scanner.shutdown(wait=False, cancel_futures=True)
+
+    # Sessions.
+
+    def connect(self, name: str) -> LoopBackend:
+        """Start a client process of its own."""
+
+        def make() -> ProcessId:
+            self._n_clients += 1
+            return ProcessId("client", name, self._n_clients)
+
+        core = self._assembly.client(self._loop.call(make))
+        backend = LoopBackend(core, self._loop, self._hub)
+        self._backends.append(backend)
+        return backend
+
+    # Administration.
+
+    def status(self) -> ClusterStatus:
+        """Give who is alive and who leads."""
+        return self._loop.call(self._status)
+
+    def _status(self) -> ClusterStatus:
+        leader = self._leader()
+
+        def of(processes: tuple[ProcessId, ...]) -> tuple[ProcessStatus, ...]:
+            known = ((process, self._processes[process]) for process in processes)
+            return tuple(ProcessStatus(p, state.pump.is_running, state.reason) for p, state in known)
+
+        names = self._assembly.names
+        return ClusterStatus(
+            lead_router=None if leader is None else leader.me,
+            position=-1 if leader is None else leader.mseq.position,
+            routers=of(names.routers),
+            storages=of(names.storages),
+            supers=of(names.supers),
+        )
+
+    def _leader(self) -> Router[Rubberband] | None:
+        """Give the running router that leads by the highest ballot."""
+        leaders = [
+            process.core
+            for process in self._processes.values()
+            if process.pump.is_running
+            and isinstance(process.core, Router)
+            and process.core.broadcast.is_leader
+        ]
+        return max(leaders, key=lambda router: router.broadcast.ballot, default=None)
+
+    def kill(self, process: ProcessId | str) -> None:
+        """Let a process fail silently, with everything in its memory.
+
+        Parameters
+        ----------
+        process : ProcessId or str
+            The identity, or ``"storage/s2"``.
+
+        Raises
+        ------
+        SpecError
+            If there is no such process.
+        """
+        target = self._identify(process)
+
+        def stop() -> None:
+            state = self._processes[target]
+            if state.pump.is_running:
+                state.pump.stop()
+                self._forget(state, "killed")
+
+        self._loop.call(stop)
+
+    def _identify(self, process: ProcessId | str) -> ProcessId:
+        for known in self._processes:
+            if process == known or str(process) in (f"{known.role}/{known.node}", str(known)):
+                return known
+        names = ", ".join(f"{known.role}/{known.node}" for known in self._processes)
+        raise SpecError(f"no process is called {process}; there are {names}")
+
+    def config(self) -> Rubberband:
+        """Give the newest routing configuration that a running router has learned."""
+
+        def newest() -> Rubberband:
+            routers = [
+                process.core
+                for process in self._processes.values()
+                if process.pump.is_running and isinstance(process.core, Router)
+            ]
+            if not routers:
+                raise CrescandoError("no router is running")
+            leader = self._leader()
+            best = leader or max(routers, key=lambda router: router.mseq.position)
+            config: Rubberband = best.mseq.config
+            return config
+
+        return self._loop.call(newest)
+
+    def replicas(self, table: str) -> tuple[tuple[ProcessId, KeyRange], ...]:
+        """Give every live replica of every ring range of a table.
+
+        Returns
+        -------
+        tuple of (ProcessId, KeyRange)
+            In ring order; each range once per live owner.
+        """
+        config = self.config()
+        config.table(table)
+        return tuple((owner, arc) for arc in config.ring.arcs for owner in config.live_owners(arc))
+
+    def read_replica(
+        self,
+        process: ProcessId,
+        key_range: KeyRange,
+        table: str,
+        *,
+        timeout_s: float = READ_REPLICA_S,
+    ) -> Answer:
+        """Give one replica's rows of a ring range, behind all that was delivered to it so far.
+
+        Raises
+        ------
+        CrescandoError
+            If the process cannot be reached, or goes away meanwhile.
+        """
+        target = self._identify(process)
+        if table not in self.default.catalog():
+            self.default.refresh_catalog().result(timeout_s)
+        outcome = self.default.read_replica(target, key_range, table).result(timeout_s)
+        return rows_answer()(outcome)
+
+    def statistics(self) -> dict[str, dict[str, int]]:
+        """Give counters per process that is running."""
+        return self._loop.call(self._statistics)
+
+    def _statistics(self) -> dict[str, dict[str, int]]:
+        found: dict[str, dict[str, int]] = {}
+        for me, process in self._processes.items():
+            if not process.pump.is_running:
+                continue
+            if isinstance(process.core, Storage) and process.engine is not None:
+                found[str(me)] = {**process.engine.statistics(), "queued": process.core.n_queued}
+            elif isinstance(process.core, Router):
+                found[str(me)] = {
+                    "learned_instances": process.core.broadcast.learned,
+                    "unstable_bytes": process.core.window.n_bytes,
+                }
+        for backend in self._backends:
+            found[str(backend.core.me)] = {
+                "in_flight": backend.core.n_in_flight,
+                "resubmitted": backend.core.resubmitted,
+            }
+        return found
+
+    # The end.
+
+    def shutdown(self, timeout_s: float) -> None:
+        """Stop every process and every thread."""
+        deadline_s = time.monotonic() + timeout_s
+        for backend in self._backends:
+            backend.abandon("the store was closed before the operation had an outcome")
+
+        def stop() -> None:
+            for process in self._processes.values():
+                process.pump.stop()
+                process.engine = None
+
+        try:
+            self._loop.call(stop, max(0.1, deadline_s - time.monotonic()))
+        except CrescandoError as error:
+            logger.warning("the store's loop does not answer: %s", error)
+        for process in self._processes.values():
+            if process.scanner is not None:
+                process.scanner.shutdown(wait=True, cancel_futures=True)
+        self._loop.stop(max(0.1, deadline_s - time.monotonic()))
+
+    def __repr__(self) -> str:
+        return f"<cluster: {describe(self.spec)}>"
+
+
+def describe(spec: ClusterSpec) -> str:
+    """Say what a cluster is made of, in one line."""
+
+    def some(count: int, noun: str) -> str:
+        return f"{count} {noun}{'' if count == 1 else 's'}"
+
+    parts = ", ".join((some(spec.routers, "router"), some(spec.storages, "storage process")))
+    return (
+        f"{parts.replace('processs', 'processes')}, replication {spec.replication}; in memory, nothing kept"
+    )
+
+
+def open(  # The verb that users know.
+    *,
+    routers: int = 1,
+    storages: int = 1,
+    supers: int = 1,
+    replication: int = 1,
+    spec: ClusterSpec | None = None,
+    seed: int | None = None,
+    timeout_s: float = 30.0,
+) -> Store[Cluster]:
+    """Open an embedded store: a whole cluster in this process.
+
+    Parameters
+    ----------
+    routers, storages, supers, replication : int
+        How many processes of each role, and copies of each row. Replicas of
+        one process share its fate: more than one of each is for trying out
+        failures, and for tests.
+    spec : ClusterSpec, optional
+        Everything else that can be set; instead of the numbers above.
+    seed : int, optional
+        Fixes the election jitter.
+    timeout_s : float
+        How long the store's calls wait if they do not say.
+
+    Returns
+    -------
+    Store
+        A context manager. Its rows live in memory only.
+
+    Raises
+    ------
+    SpecError
+        If such a cluster cannot be.
+    """
+    if spec is None:
+        spec = ClusterSpec(routers=routers, storages=storages, supers=supers, replication=replication)
+    elif (routers, storages, supers, replication) != (1, 1, 1, 1):
+        raise SpecError("give either a spec or the numbers of processes, not both")
+    cluster = Cluster(spec, seed=seed)
+    store = Store(
+        cluster.default,
+        connect=cluster.connect,
+        cluster=cluster,
+        shutdown=cluster.shutdown,
+        description=describe(spec),
+        timeout_s=timeout_s,
+    )
+    _close_at_exit(store)
+    return store
+
+
+def _close_at_exit(store: Store[Cluster]) -> None:
+    """End a store that its user forgot, within a second, without a word."""
+    reference = weakref.ref(store)
+
+    def close() -> None:
+        forgotten = reference()
+        if forgotten is not None and not forgotten.is_closed:
+            forgotten.close(0.5)
+
+    atexit.register(close)
