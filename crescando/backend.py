@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -220,10 +221,8 @@ class LoopBackend:
     def abandon(self, reason: str) -> None:
         """End at once: no outcome will come any more."""
         self._closed = self._closed or "the session is closed"
-        try:
+        with suppress(ClosedError, DeadlineError):
             self._loop.call(self._pump.stop)
-        except (ClosedError, DeadlineError):
-            pass
         self._fail_all(DeadlineError(reason))
 
     def _has_work(self) -> bool:

@@ -345,13 +345,12 @@ class Cluster:
 def describe(spec: ClusterSpec) -> str:
     """Say what a cluster is made of, in one line."""
 
-    def some(count: int, noun: str) -> str:
-        return f"{count} {noun}{'' if count == 1 else 's'}"
-
-    parts = ", ".join((some(spec.routers, "router"), some(spec.storages, "storage process")))
-    return (
-        f"{parts.replace('processs', 'processes')}, replication {spec.replication}; in memory, nothing kept"
+    counts = (
+        (spec.routers, "router", "routers"),
+        (spec.storages, "storage process", "storage processes"),
     )
+    parts = ", ".join(f"{n} {one if n == 1 else many}" for n, one, many in counts)
+    return f"{parts}, replication {spec.replication}; in memory, nothing kept"
 
 
 def open(  # The verb that users know.
