@@ -87,7 +87,8 @@ class Failed(msgspec.Struct, frozen=True, array_like=True):
     position: int
     scope: Scope
     kind: str
-    """``read`` (applied no) or ``schema`` (applied no; prepare again)."""
+    """``read`` (an erroneous row), ``schema`` (it changed; prepare again) or ``invalid``
+    (no honest client sends this); applied no in each case."""
     key: tuple[Scalar, ...]
     """The smallest key with an error, for ``read``."""
     text: str

@@ -21,7 +21,7 @@ from crescando.engine.evaluator import Evaluator
 from crescando.engine.group import Group, cover
 from crescando.engine.images import Images, Origins
 from crescando.engine.incoming import KeySlots, arrive
-from crescando.engine.keys import I64
+from crescando.engine.keys import I64, Mask
 from crescando.engine.match import Matcher
 from crescando.engine.order import Replay
 from crescando.engine.plan import Plan, make_plan
@@ -77,6 +77,10 @@ class ScanEngine:
         """Drop a table and free its rows."""
         self._tables.pop(table, None)
 
+    def alter_table(self, schema: TableSchema) -> None:
+        """Take a table's next schema; see `engine.base.Engine.alter_table`."""
+        self._tables[schema.id].alter(schema)
+
     def execute(self, operations: Sequence[Operation]) -> list[Results]:
         """Execute operations, as if one at a time; see `engine.base.Engine.execute`."""
         if not operations:
@@ -118,7 +122,7 @@ class ScanEngine:
             positions = block.positions()
             inside = (positions >= low) & (positions <= high)
             live = block.live()
-            rows = np.flatnonzero(inside if live is None else inside & live)
+            rows = (inside if live is None else inside & live).nonzero()[0]
             lengths.append(len(rows))
             for place, column_id in enumerate(ids):
                 pieces[place].append(block.column(column_id).take(rows))
@@ -264,17 +268,18 @@ class Cycle:
     def scan(self, block_rows: int) -> None:
         """Match every block: gather the rows that writes may change, answer reads on the others."""
         for block in self._table.blocks(block_rows):
-            dirty = self._find_dirty(block)
-            self._read(block, dirty)
+            live = block.live()
+            rows = None if live is None else live.nonzero()[0]
+            dirty = self._find_dirty(block, rows)
+            self._read(block, rows, dirty)
 
-    def _find_dirty(self, block: Block) -> Any:
+    def _find_dirty(self, block: Block, living: I64 | None) -> Mask | None:
         """Mark the rows that a write matches at their stored values, or whose key is named."""
-        live = block.live()
-        dirty = None
+        dirty: Mask | None = None
         for index, group in enumerate(self._groups):
             if group.plan.is_read or group.plan.gives_rows:
                 continue
-            for found in self._matchers[index].match(block, None if live is None else np.flatnonzero(live)):
+            for found in self._matchers[index].match(block, living):
                 if dirty is None:
                     dirty = np.zeros(block.n_rows, np.bool_)
                 dirty[found.rows] = True
@@ -286,7 +291,7 @@ class Cycle:
             dirty[rows] = True
         if dirty is None:
             return None
-        gathered = np.flatnonzero(dirty)
+        gathered = dirty.nonzero()[0]
         first = self._origins.add(block, gathered)
         if rows is not None:
             self._slot_images[slots] = first + np.searchsorted(gathered, rows)
@@ -297,10 +302,9 @@ class Cycle:
         counts = np.bincount(operations, minlength=len(group.order))
         self._pairs[group.order] += counts
 
-    def _read(self, block: Block, dirty: Any) -> None:
-        live = block.live()
+    def _read(self, block: Block, rows: I64 | None, dirty: Mask | None) -> None:
+        """Answer reads from the rows that no write touches."""
         arc = block.segment.arc
-        rows = None if live is None else np.flatnonzero(live)
         for index, reader in self._readers.items():
             group = self._groups[index]
             coverage = group.coverage
@@ -331,7 +335,7 @@ class Cycle:
         images = self._make_images()
         writer = Writer(self._table, images, self._tally, self._evaluator)
         for rows in self._incoming.values():
-            bad = np.flatnonzero(rows.error)
+            bad = rows.error.nonzero()[0]
             keys = [rows.values[key].take(bad) for key in self._table.key_ids]
             order = rows.group.order[rows.operation[bad]]
             self._tally.rejected(order, rows.arc[bad], keys, rows.error[bad])
@@ -354,7 +358,7 @@ class Cycle:
         if self._slots is None:
             used = frozenset[int]().union(*(group.plan.used for group in self._groups))
             return Images(self._table, self._origins, 0, used | set(self._table.key_ids))
-        void = np.flatnonzero(self._slot_images < 0)
+        void = (self._slot_images < 0).nonzero()[0]
         images = Images(self._table, self._origins, len(void), self._table.types)
         born = images.n_stored + np.arange(len(void))
         self._slot_images[void] = born

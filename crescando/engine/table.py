@@ -82,6 +82,16 @@ class Segment:
             mask = self.valid[column_id] = np.ones(self.capacity, np.bool_)
         mask[rows] = True if valid is None else valid
 
+    def add_column(self, column_id: int, kind: DataType) -> None:
+        """Take in a column that is NULL in every row."""
+        self.data[column_id] = np.zeros(self.capacity, storage_type(kind))
+        self.valid[column_id] = np.zeros(self.capacity, np.bool_)
+
+    def drop_column(self, column_id: int) -> None:
+        """Forget a column and its values."""
+        self.data.pop(column_id, None)
+        self.valid.pop(column_id, None)
+
     def kill(self, rows: I64) -> None:
         """Make tombstones of some live rows."""
         self.alive[rows] = False
@@ -89,7 +99,7 @@ class Segment:
 
     def compact(self) -> None:
         """Move the live rows together."""
-        kept = np.flatnonzero(self.alive[: self.n_rows])
+        kept = self.alive[: self.n_rows].nonzero()[0]
         for array in (*self.data.values(), *self.valid.values(), self.position):
             array[: len(kept)] = array[kept]
         self.alive[:] = True
@@ -168,6 +178,27 @@ class Table:
         """What segments and texts take, about."""
         segments = sum(segment.n_bytes for arc in self.segments for segment in arc)
         return segments + sum(pool.n_bytes + 64 * len(pool) for pool in self.pools.values())
+
+    def alter(self, schema: TableSchema) -> None:
+        """Take the table's next schema: new columns are NULL, missing ones are forgotten."""
+        before = {column.id: column.type for column in self.schema.columns}
+        after = {column.id: column.type for column in schema.columns}
+        for column_id in before.keys() - after.keys():
+            del self.types[column_id]
+            self.pools.pop(column_id, None)
+            for segment in self._all_segments():
+                segment.drop_column(column_id)
+        for column_id in sorted(after.keys() - before.keys()):
+            kind = self.types[column_id] = after[column_id]
+            if kind is DataType.STRING:
+                self.pools[column_id] = Pool()
+            for segment in self._all_segments():
+                segment.add_column(column_id, kind)
+        self.schema = schema
+
+    def _all_segments(self) -> Iterator[Segment]:
+        for arc in self.segments:
+            yield from arc
 
     def blocks(self, n_rows_max: int) -> Iterator[Block]:
         """Give all rows in blocks, arc by arc."""
