@@ -148,11 +148,9 @@ class Cluster:
             error = future.exception()
             if error is None:
                 process.pump.executed(future.result())
-            elif process.pump.is_running:
+            else:
                 # Whatever is not a function of operation and row must not be answered.
-                logger.error("storage %s stops: %r", process.core.me, error, exc_info=error)
-                process.pump.stop()
-                self._forget(process, f"{type(error).__name__}: {error}")
+                process.pump.fail(error)
 
         try:
             self._loop.hand_over(take)

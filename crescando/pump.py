@@ -140,7 +140,7 @@ class Pump:
         try:
             take(self._scheduler.now_s())
         except Exception as error:  # noqa: BLE001  # Whatever it is, this process stops.
-            self._fail(error)
+            self.fail(error)
             return
         self.need_turn()
 
@@ -151,13 +151,14 @@ class Pump:
         try:
             output = self.core.flush(self._scheduler.now_s())
         except Exception as error:  # noqa: BLE001  # Whatever it is, this process stops.
-            self._fail(error)
+            self.fail(error)
             return
         self._carry_out(output)
         if self._after_turn is not None:
             self._after_turn()
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
+        """Stop this process because of an error that it must not survive."""
         logger.error("process %s stops: %r", self.core.me, error, exc_info=error)
         self.stop()
         if self._stopped is not None:

@@ -379,6 +379,8 @@ class Client:
             return
         if failed.kind == "schema":
             self._fail(operation, SchemaChanged(failed.text))
+        elif failed.kind != "read":
+            self._fail(operation, RefusedError(failed.text))
         elif self._cover(operation, failed.scope, failed.position):
             operation.failures.append(failed)
             self._finish_if_covered(operation)

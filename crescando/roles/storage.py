@@ -253,7 +253,7 @@ class Storage:
             operation = self._decode(part.sender, number, at, scope, payload, shapes)
             if operation is None:
                 text = "the operation's payload is malformed"
-                failed = Failed(number, at, scope, "schema", (), text)
+                failed = Failed(number, at, scope, "invalid", (), text)
                 self._send_results(Results(self.me, part.sender, self.executed, failed=(failed,)))
                 continue
             is_write = operation.shape.kind is not Kind.READ

@@ -119,8 +119,14 @@ class Node:
 
     def _execute(self, work: Any) -> None:
         def complete() -> None:
-            if self.is_alive and self.engine is not None:
-                self.pump.executed(work.run(self.engine))
+            if not self.is_alive or self.engine is None:
+                return
+            try:
+                result = work.run(self.engine)
+            except Exception as error:  # noqa: BLE001  # As in a scanning thread: this process stops.
+                self.pump.fail(error)
+            else:
+                self.pump.executed(result)
 
         self.call_at(self.now_s() + self.world.rng.uniform(*self.world.cycle_s), complete)
 

@@ -164,7 +164,7 @@ class Model:
 
     def matching(self, step: Step) -> list[Row]:
         """Give the rows a read answers, or a predicate selects, ascending."""
-        *_, last = (*step.arguments, -1)
+        last = step.arguments[-1] if step.arguments else -1
         match step.name:
             case "read_all":
                 keys = list(self.rows)
