@@ -171,7 +171,7 @@ class Accumulator:
             The argument, without errors; None for count(*).
         """
         if value is not None and value.valid is not None:
-            rows = np.flatnonzero(value.valid)
+            rows = value.valid.nonzero()[0]
             operations, value = operations[rows], value.take(rows)
         self._counts += np.bincount(operations, minlength=len(self._counts))
         if value is None or self._function == "count" or len(operations) == 0:
@@ -189,7 +189,7 @@ class Accumulator:
         Numbers are summed in two halves, which cannot overflow for 2**31 rows.
         """
         both = operations * (4 * _SCALE) + shifts
-        starts = np.flatnonzero(np.append(True, both[1:] != both[:-1]))
+        starts = np.append(True, both[1:] != both[:-1]).nonzero()[0]
         high = np.add.reduceat(numbers >> np.int64(32), starts).tolist()
         low = np.add.reduceat(numbers & np.int64(0xFFFF_FFFF), starts).tolist()
         totals = self._totals
@@ -216,7 +216,7 @@ class Accumulator:
         keys = float_keys(value.data) if value.type.is_float else value.keys().astype(np.int64)
         order = np.lexsort((keys if self._function == "min" else ~keys, operations))
         ordered = operations[order]
-        starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+        starts = np.append(True, ordered[1:] != ordered[:-1]).nonzero()[0]
         best = value.data[order[starts]]
         if value.type.is_float:
             best = best + 0.0  # One zero, whichever was met first.

@@ -61,7 +61,7 @@ def multiply(left: Array, right: Array, real: bool) -> Raised:
         return product, None
     overflow = np.zeros(product.shape, np.bool_)
     a, b = np.broadcast_to(a, product.shape), np.broadcast_to(b, product.shape)
-    for row in np.flatnonzero(~safe).tolist():
+    for row in (~safe).nonzero()[0].tolist():
         overflow[row] = int(a[row]) * int(b[row]) != int(product[row])
     return product, raised(overflow, Cause.OVERFLOW)
 
@@ -115,7 +115,7 @@ def true_divide(left: Array, right: Array, real: bool) -> Raised:
     large |= (a == _INT64_MIN) | (divisor == _INT64_MIN)
     if large.any():
         a, divisor = np.broadcast_to(a, large.shape), np.broadcast_to(divisor, large.shape)
-        for row in np.flatnonzero(large).tolist():
+        for row in large.nonzero()[0].tolist():
             quotient[row] = int(a[row]) / int(divisor[row])
     return quotient, raised(zero, Cause.DIVISION_BY_ZERO)
 

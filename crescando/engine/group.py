@@ -52,7 +52,7 @@ class Coverage:
         if (cover == _WHOLE).all():
             return None
         seen: Mask = cover == _WHOLE
-        for pair in np.flatnonzero(cover == _PART).tolist():
+        for pair in (cover == _PART).nonzero()[0].tolist():
             position = int(positions[pair])
             scope = self.scopes[int(self.scope[int(operations[pair])])]
             seen[pair] = any(low <= position <= high for low, high in scope)

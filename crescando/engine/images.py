@@ -140,19 +140,19 @@ class Images:
             stop = start + len(rows)
             changed = self.changed[start:stop]
             alive = self.alive[start:stop]
-            kept = np.flatnonzero(changed & alive)
+            kept = (changed & alive).nonzero()[0]
             if len(kept):
                 for column_id in column_ids:
                     value = self.column(column_id).take(start + kept)
                     segment.store(column_id, rows[kept], value.data, value.valid)
-            dead = np.flatnonzero(~alive)
+            dead = (~alive).nonzero()[0]
             if len(dead):
                 segment.kill(rows[dead])
             start = stop
         self._place_born()
 
     def _place_born(self) -> None:
-        born = self.n_stored + np.flatnonzero(self.alive[self.n_stored :])
+        born = self.n_stored + self.alive[self.n_stored :].nonzero()[0]
         arcs = self.arc[born]
         for arc in np.unique(arcs).tolist():
             images = born[arcs == arc]

@@ -83,7 +83,7 @@ def arrive(group: Group, table: Table, arcs: Sequence[KeyRange]) -> Incoming:
     partition_id = schema.column(schema.partition_key).id
     position = ring_positions(schema, _as_column(given[partition_id]))
     arc = _arc_of(position, arcs)
-    owned = np.flatnonzero(arc >= 0)
+    owned = (arc >= 0).nonzero()[0]
     values = {column_id: _own(value, owned, table.pools.get(column_id)) for column_id, value in given.items()}
     operation = operation[owned]
     if not schema.primary_key:
@@ -174,7 +174,7 @@ class KeySlots:
     def __init__(self, table: Table, incoming: Sequence[Incoming]) -> None:
         self._key_ids = table.key_ids
         self._unique = bool(table.schema.primary_key)
-        accepted = [np.flatnonzero(rows.error == 0) for rows in incoming]
+        accepted = [(rows.error == 0).nonzero()[0] for rows in incoming]
         lengths = [len(rows) for rows in accepted]
         self.keys = [
             concatenate([i.values[key].take(r) for i, r in zip(incoming, accepted, strict=True)], lengths)

@@ -87,7 +87,7 @@ class PointIndex:
         ordered = keys[order]
         first = np.ones(len(ordered), np.bool_)
         first[1:] = ordered[1:] != ordered[:-1]
-        starts = np.flatnonzero(first)
+        starts = first.nonzero()[0]
         self._keys = ordered[starts]
         self._starts = starts
         self._counts = np.diff(np.append(starts, len(ordered)))
@@ -126,13 +126,13 @@ class PointIndex:
             offset = (keys - self._keys[0]).view(np.uint64)
             # Keys outside the table wrap to large numbers and meet the last slot, which is free.
             found = self._slots[np.minimum(offset, np.uint64(len(self._slots) - 1)).view(np.int64)]
-            rows = np.flatnonzero(found >= 0)
+            rows = (found >= 0).nonzero()[0]
             return rows, found[rows].astype(np.int64)
         if self._filter is None:
-            hits = [np.flatnonzero(keys == key) for key in self._keys]
+            hits = [(keys == key).nonzero()[0] for key in self._keys]
             places = np.repeat(np.arange(len(hits)), [len(hit) for hit in hits])
             return np.concatenate([np.zeros(0, np.int64), *hits]), places
-        rows = np.flatnonzero(self._filter[self._hash(keys)])
+        rows = self._filter[self._hash(keys)].nonzero()[0]
         found_keys = keys[rows]
         places = np.searchsorted(self._keys, found_keys)
         places[places == len(self._keys)] = 0
@@ -157,7 +157,7 @@ class IntervalIndex:
         # Intervals merge while each begins at or before the reach of those before it.
         begins = np.ones(len(low), np.bool_)
         begins[1:] = low[order][1:] > reach[:-1]
-        starts = np.flatnonzero(begins)
+        starts = begins.nonzero()[0]
         self._union_low = low[order][starts]
         self._union_high = reach[np.append(starts[1:], len(low)) - 1] if len(low) else high
 
@@ -165,7 +165,7 @@ class IntervalIndex:
         """Give the pairs whose key lies in an interval."""
         if len(self._low) <= _FEW:
             for low, high, operation in zip(self._low, self._high, self._operations, strict=True):
-                rows = np.flatnonzero((keys >= low) & (keys <= high))
+                rows = ((keys >= low) & (keys <= high)).nonzero()[0]
                 if len(rows):
                     yield rows, np.full(len(rows), operation)
             return
@@ -177,7 +177,7 @@ class IntervalIndex:
         ordered = keys[rows]
         starts = np.searchsorted(ordered, self._low, side="left")
         counts = np.searchsorted(ordered, self._high, side="right") - starts
-        hit = np.flatnonzero(counts > 0)
+        hit = (counts > 0).nonzero()[0]
         starts, counts, operations = starts[hit], counts[hit], self._operations[hit]
         for start, stop in cut(counts):
             piece = counts[start:stop]
@@ -186,10 +186,11 @@ class IntervalIndex:
     def _covered(self, keys: I64) -> I64:
         """Give the rows whose key lies in some interval."""
         if len(self._union_low) == 1:
-            return np.flatnonzero((keys >= self._union_low[0]) & (keys <= self._union_high[0]))
+            inside: Mask = (keys >= self._union_low[0]) & (keys <= self._union_high[0])
+            return inside.nonzero()[0]
         place = np.searchsorted(self._union_low, keys, side="right") - 1
         inside = (place >= 0) & (keys <= self._union_high[place])
-        return np.flatnonzero(inside)
+        return inside.nonzero()[0]
 
 
 def access_keys(access: Access, column: Value) -> I64:

@@ -113,7 +113,7 @@ class Matcher:
         if column.valid is not None:
             valid = column.valid if rows is None else column.valid[rows]
             if not valid.all():
-                candidates = np.flatnonzero(valid) if rows is None else rows[valid]
+                candidates = valid.nonzero()[0] if rows is None else rows[valid]
         keys = access_keys(self._access, column if candidates is None else column.take(candidates))
         for found, operations in self._present_index(self._access).probe(keys):
             at = found if candidates is None else candidates[found]
@@ -136,7 +136,7 @@ class Matcher:
         mask, errors = matches(truth, len(rows))
         if errors is not None:
             mask = mask | (errors != 0)
-        kept = np.flatnonzero(mask)
+        kept = mask.nonzero()[0]
         if len(kept):
             yield Matched(rows[kept], operations[kept], None if errors is None else errors[kept])
 
@@ -169,7 +169,7 @@ class Matcher:
         mask, errors = matches(conjunction(self._plan.conjuncts, frame), frame.n_rows)
         if errors is not None:
             mask = mask | (errors != 0)
-        kept = np.flatnonzero(mask)
+        kept = mask.nonzero()[0]
         if len(kept):
             found = np.full(len(kept), operation)
             yield Matched(kept, found, None if errors is None else errors[kept])

@@ -146,7 +146,7 @@ class Replay:
         last = max((int(group.order[-1]) for group in self._groups), default=0)
         self._span = (last + 1) * self._width
         for index, rows in self._incoming.items():
-            places = np.flatnonzero(rows.error == 0)
+            places = (rows.error == 0).nonzero()[0]
             time = rows.group.order[rows.operation[places]] * self._width + occurrences[index]
             parts.append((slot_images[rows.slot[places]], time, index, places, None))
         return join_events(parts, self._span)
@@ -181,7 +181,7 @@ class Replay:
         matchers = self._matchers(start, stop)
         first, last = start * self._width, stop * self._width
         inside = (self._arrivals.time >= first) & (self._arrivals.time < last)
-        arrivals = self._arrivals.pick(np.flatnonzero(inside))
+        arrivals = self._arrivals.pick(inside.nonzero()[0])
         static, dynamic = self._look_up_all(matchers)
         static_writes = _merge(static[0], arrivals)
         static_reads = static[1]
@@ -190,7 +190,7 @@ class Replay:
         while len(active):
             write, due = self._next_writes(active, clock, static_writes, dynamic[0])
             self._show(active, clock, due, static_reads, dynamic[1])
-            movers = np.flatnonzero(due != _NEVER)
+            movers = (due != _NEVER).nonzero()[0]
             if len(movers) == 0:
                 break
             self._apply(write.pick(movers) if len(movers) < len(active) else write)
@@ -213,7 +213,7 @@ class Replay:
         self, matchers: dict[int, Matcher]
     ) -> tuple[tuple[Events, Events], tuple[Events, Events]]:
         """Match every living image; split into what stays valid and what must be looked up again."""
-        living = np.flatnonzero(self._images.alive)
+        living = self._images.alive.nonzero()[0]
         grouped = self._images.is_key_group[living]
         lasting = [index for index in matchers if not self._is_dynamic[index]]
         passing = [index for index in matchers if self._is_dynamic[index]]
@@ -232,7 +232,7 @@ class Replay:
         found = self._find(matchers, [(lasting, active[grouped]), (passing, active[living])])
         times = np.full(self._images.n_rows, -1)
         times[active] = clock
-        writes, reads = (events.pick(np.flatnonzero(events.time > times[events.image])) for events in found)
+        writes, reads = (events.pick((events.time > times[events.image]).nonzero()[0]) for events in found)
         return writes, reads
 
     def _find(
@@ -312,9 +312,9 @@ class Replay:
                 self._writer.bring(self._incoming[index], images, items)
                 continue
             if errors.any():
-                bad = np.flatnonzero(errors)
+                bad = errors.nonzero()[0]
                 self._writer.reject(group, images[bad], items[bad], errors[bad])
-                kept = np.flatnonzero(errors == 0)
+                kept = (errors == 0).nonzero()[0]
                 images, items = images[kept], items[kept]
             if len(images):
                 self._writer.apply(group, images, items)
@@ -355,12 +355,12 @@ def _by_group(groups: I64) -> Iterator[tuple[int, I64 | slice]]:
         yield first, slice(None)
         return
     for group in np.unique(groups).tolist():
-        yield group, np.flatnonzero(groups == group)
+        yield group, (groups == group).nonzero()[0]
 
 
 def _occurrences(rows: Incoming) -> I64:
     """Number the acceptable rows of one operation and one key from 0, in their order."""
-    places = np.flatnonzero(rows.error == 0)
+    places = (rows.error == 0).nonzero()[0]
     operation, slot = rows.operation[places], rows.slot[places]
     order = np.lexsort((slot, operation))
     fresh = np.ones(len(places), np.bool_)

@@ -126,7 +126,7 @@ def hash_strings(texts: list[str], salt: int) -> U64:
     n_words = (lengths + 7) // 8
     hashes = mix(lengths.view(np.uint64) + _GOLDEN ^ _seed(salt))
     for count in np.unique(n_words).tolist():
-        chosen = np.flatnonzero(n_words == count)
+        chosen = (n_words == count).nonzero()[0]
         width = 8 * count
         joined = b"".join(encoded[index].ljust(width, b"\0") for index in chosen.tolist())
         words = np.frombuffer(joined, "<u8").reshape(len(chosen), count)

@@ -55,7 +55,7 @@ class Reader:
         """Add pairs that are in scope and whose predicate is TRUE or an ERROR."""
         if errors is not None and errors.any():
             self._fail(source, rows, operations, errors)
-            kept = np.flatnonzero(errors == 0)
+            kept = (errors == 0).nonzero()[0]
             rows, operations = rows[kept], operations[kept]
         if len(rows) == 0:
             return
@@ -71,7 +71,7 @@ class Reader:
             found = first_cause(found, None if value is None else value.error)
         if found is not None and found.any():
             self._fail(source, rows, operations, found)
-            kept = np.flatnonzero(found == 0)
+            kept = (found == 0).nonzero()[0]
             operations = operations[kept]
             values = [None if value is None else value.take(kept) for value in values]
         if self._accumulators:
@@ -82,7 +82,7 @@ class Reader:
             self._pieces.append([value for value in values if value is not None])
 
     def _fail(self, source: Source, rows: I64, operations: I64, errors: Errors) -> None:
-        bad = np.flatnonzero(errors)
+        bad = errors.nonzero()[0]
         keys = [source.column(key).take(rows[bad]) for key in self._key_ids]
         self._failures.add(operations[bad], keys, errors[bad])
 

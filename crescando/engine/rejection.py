@@ -62,7 +62,7 @@ class Failures:
                 columns.append(value.valid)
         order = np.lexsort((*columns, groups))
         ordered = groups[order]
-        starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+        starts = np.append(True, ordered[1:] != ordered[:-1]).nonzero()[0]
         counts = np.diff(np.append(starts, len(ordered)))
         for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
             row, group = int(order[start]), int(ordered[start])

@@ -208,7 +208,7 @@ def _distinct(codes: NDArray[Any], n_texts: int) -> tuple[I64, I64]:
         return used.astype(np.int64), where.astype(np.int64)
     seen = np.zeros(n_texts, np.bool_)
     seen[codes] = True
-    used = np.flatnonzero(seen)
+    used = seen.nonzero()[0]
     index = np.cumsum(seen) - 1
     return used, index[codes]
 

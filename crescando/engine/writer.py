@@ -127,9 +127,9 @@ class Writer:
             error = first_cause(error, value.error)
             values[assignment.column] = value
         if error is not None and error.any():
-            bad = np.flatnonzero(error)
+            bad = error.nonzero()[0]
             self.reject(group, images[bad], operations[bad], error[bad])
-            kept = np.flatnonzero(error == 0)
+            kept = (error == 0).nonzero()[0]
             images, operations = images[kept], operations[kept]
             values = {column: value.take(kept) for column, value in values.items()}
         self._store(values, images)
@@ -172,9 +172,9 @@ class Writer:
         elif rows.missing_not_null:
             causes[~alive] = Cause.NULL_VALUE
         if causes.any():
-            bad = np.flatnonzero(causes)
+            bad = causes.nonzero()[0]
             self.reject(group, images[bad], operations[bad], causes[bad])
-            kept = np.flatnonzero(causes == 0)
+            kept = (causes == 0).nonzero()[0]
             images, places, operations, alive = images[kept], places[kept], operations[kept], alive[kept]
         given = rows.values
         born = images[~alive]

@@ -336,6 +336,8 @@ class World:
         return Apply("date_add", (self.term(DATE, depth - 1), self._parameter(INT64)), DATE)
 
     def _timestamp_term(self, depth: int) -> Term:
+        if self.plain:
+            return self.term(TIMESTAMP, 0)
         unit = self.random.choice(("year", "month", "day", "hour", "minute"))
         return Apply(f"trunc_{unit}", (self.term(TIMESTAMP, depth - 1),), TIMESTAMP)
 

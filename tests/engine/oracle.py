@@ -48,9 +48,13 @@ def is_nan(value: Any) -> bool:
 
 def order(left: Any, right: Any) -> int:
     """Compare two values that are not NULL: NaN equals itself and is above everything."""
-    if is_nan(left) or is_nan(right):
-        return is_nan(left) - is_nan(right)
-    return (left > right) - (left < right)
+    if left < right:
+        return -1
+    if left == right:
+        return 0
+    if left > right:
+        return 1
+    return is_nan(left) - is_nan(right)
 
 
 def canonical(value: Any) -> Any:
@@ -90,8 +94,7 @@ def compile_term(term: Term, places: dict[int, int]) -> Function:
     if op in ("is_null", "is_true", "is_false", "is_unknown", "coalesce", "nullif"):
         return lambda row, parameters: strict_about_errors(rule, [f(row, parameters) for f in arguments])
     if len(arguments) == 2:
-        left, right = arguments
-        return lambda row, parameters: strict(rule, (left(row, parameters), right(row, parameters)))
+        return pairwise(rule, *arguments)
     return lambda row, parameters: strict(rule, [f(row, parameters) for f in arguments])
 
 
@@ -117,17 +120,31 @@ def strict(rule: Callable[..., Any], values: Any) -> Any:
     return None if null else rule(*values)
 
 
+def pairwise(rule: Callable[..., Any], left: Function, right: Function) -> Function:
+    def run(row: list[Any], parameters: tuple[Any, ...]) -> Any:
+        a, b = left(row, parameters), right(row, parameters)
+        if type(a) is Err or type(b) is Err:
+            return first_error((a, b))
+        return None if a is None or b is None else rule(a, b)
+
+    return run
+
+
 def junction(op: str, arguments: list[Function]) -> Function:
     """AND: minimum of FALSE < UNKNOWN < ERROR < TRUE. OR: maximum of FALSE < ERROR < UNKNOWN < TRUE."""
     deciding = op == "or"
 
     def run(row: list[Any], parameters: tuple[Any, ...]) -> Any:
-        values = [argument(row, parameters) for argument in arguments]
-        if any(value is deciding for value in values):
-            return deciding
-        if any(value is None for value in values):
-            return None
-        return first_error(values) or (not deciding)
+        null, error = False, None
+        for argument in arguments:
+            value = argument(row, parameters)
+            if value is deciding:
+                return deciding
+            if value is None:
+                null = True
+            elif type(value) is Err and (error is None or value.cause < error.cause):
+                error = value
+        return None if null else error or (not deciding)
 
     return run
 
@@ -352,6 +369,10 @@ class Effect:
     n_matched: int = 0
 
 
+def identity(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(map(canonical, key))
+
+
 def rank(key: tuple[Any, ...]) -> tuple[Any, ...]:
     """Order keys: NULL first, NaN last."""
     return tuple((0,) if v is None else (2,) if is_nan(v) else (1, v) for v in key)
@@ -366,6 +387,7 @@ class Oracle:
         self.key_places = [self.places[schema.column(name).id] for name in schema.primary_key]
         self.rows: list[Row] = []
         self.hits_max = 0
+        self._by_key: dict[tuple[Any, ...], Row] = {}
         self._programs: dict[int, tuple[Term, Function]] = {}
 
     def program(self, term: Term) -> Function:
@@ -451,6 +473,7 @@ class Oracle:
         """Update or delete one row; gives why it keeps its values, if it does."""
         if operation.shape.kind is Kind.DELETE:
             self.rows.remove(row)
+            self._by_key.pop(identity(row.key), None)
             return None
         changed = list(row.values)
         causes = []
@@ -520,7 +543,9 @@ class Oracle:
         if known is None:
             if missing:
                 return Cause.NULL_VALUE
-            self.rows.append(Row(values, key, position, 1))
+            row = Row(values, key, position, 1)
+            self.rows.append(row)
+            self._by_key[identity(key)] = row
             return None
         self._hit(known)
         if operation.shape.kind is Kind.INSERT:
@@ -533,8 +558,7 @@ class Oracle:
     def _find(self, key: tuple[Any, ...]) -> Row | None:
         if not self.key_places:
             return None
-        wanted = tuple(map(canonical, key))
-        return next((row for row in self.rows if tuple(map(canonical, row.key)) == wanted), None)
+        return self._by_key.get(identity(key))
 
 
 def rows_of(operation: Operation) -> list[dict[int, Any]]:

@@ -1,0 +1,188 @@
+"""Random batches on every layout of engines equal the oracle and SQLite, after every batch.
+
+Each seed is one table. All seeds run on the oracle and on one engine with blocks
+of 64 rows; every third also alone, one operation per batch; every third on two
+engines; every third on four. Every other one also runs on SQLite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crescando.engine import incoming, index, keys, match, order, scan, terms
+from crescando.engine.dictionary import Pool
+from crescando.engine.frame import Frame
+from crescando.engine.group import Coverage
+from crescando.engine.statement import Apply, Kind
+from crescando.engine.table import Block
+from crescando.engine.values import Value
+from tests.engine.differential import Play, Shares
+
+pytestmark = pytest.mark.differential
+
+CHUNKS = 20
+SEEDS_PER_CHUNK = 40
+BATCHES_PER_SEED = 25
+"""20 x 40 x 25 = 20,000 batches."""
+
+BATCH_SIZE = 9
+
+
+def play(seed: int, shares: Shares, others: Sequence[int], n_batches: int = BATCHES_PER_SEED) -> None:
+    game = Play(seed, plain=seed // 3 % 2 == 0, others=others)
+    for _ in range(n_batches):
+        game.next_batch(shares, BATCH_SIZE)
+    game.close()
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_random_batches_equal_the_oracle_and_sqlite(chunk: int) -> None:
+    shares = Shares()
+    for seed in range(chunk * SEEDS_PER_CHUNK, (chunk + 1) * SEEDS_PER_CHUNK):
+        play(seed, shares, (1 + seed % 3,))
+    print(shares)
+    shares.check()
+
+
+def test_all_layouts_give_the_same_answers_to_the_same_batches() -> None:
+    shares = Shares()
+    for seed in range(100_000, 100_012):
+        play(seed, shares, (1, 2, 3))
+
+
+# Seeds that once found a bug, each with what it was.
+
+
+@pytest.mark.parametrize("seed", [15, 228])
+def test_an_update_that_makes_new_texts_moves_the_ranks_of_string_constants(seed: int) -> None:
+    play(seed, Shares(), (), 12)
+
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def writes_before_reads(patch: pytest.MonkeyPatch) -> None:
+    execute = scan.ScanEngine.execute
+
+    def planted(self: Any, operations: Any) -> Any:
+        return execute(self, sorted(operations, key=lambda o: o.shape.kind is Kind.READ))
+
+    patch.setattr(scan.ScanEngine, "execute", planted)
+
+
+def null_equals_null(patch: pytest.MonkeyPatch) -> None:
+    compare = terms._STRICT["="]
+
+    def planted(term: Apply, values: list[Value]) -> Value:
+        result = compare(term, values)
+        if values[0].valid is not None and values[1].valid is not None:
+            both = ~values[0].valid & ~values[1].valid
+            valid = np.ones(1, np.bool_) if result.valid is None else result.valid
+            return Value(result.type, result.data | both, valid | both, result.error)
+        return result
+
+    patch.setitem(terms._STRICT, "=", planted)
+
+
+def trailing_nul_ignored(patch: pytest.MonkeyPatch) -> None:
+    intern = Pool.intern
+    patch.setattr(Pool, "intern", lambda self, texts: intern(self, (t.rstrip("\0") for t in texts)))
+
+
+def duplicate_keys_born_twice(patch: pytest.MonkeyPatch) -> None:
+    def planted(self: Any) -> Any:
+        return np.arange(len(self.arc)), np.arange(len(self.arc))
+
+    patch.setattr(incoming.KeySlots, "_number", planted)
+
+
+def errors_are_false(patch: pytest.MonkeyPatch) -> None:
+    split = terms.matches
+    patch.setattr(match, "matches", lambda value, n_rows: (split(value, n_rows)[0], None))
+
+
+def nan_is_lowest(patch: pytest.MonkeyPatch) -> None:
+    original = keys.float_keys
+
+    def planted(values: Any) -> Any:
+        found = original(values)
+        found[np.isnan(values)] = keys.KEY_MIN + 1
+        return found
+
+    patch.setattr(keys, "float_keys", planted)
+
+
+def integers_compared_as_floats(patch: pytest.MonkeyPatch) -> None:
+    def planted(whole: Any, real: Any) -> Any:
+        return np.sign(whole.astype(np.float64) - real).astype(np.int8)
+
+    patch.setattr(keys, "compare_mixed", planted)
+
+
+def matches_never_looked_up_again(patch: pytest.MonkeyPatch) -> None:
+    nothing = order._NOTHING
+    patch.setattr(order.Replay, "_look_up_again", lambda self, *arguments: (nothing, nothing))
+
+
+def text_ranks_stale(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(match.Matcher, "_present_index", lambda self, access: self._index)
+
+
+def tombstones_seen(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Block, "live", lambda self: None)
+
+
+def scopes_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Coverage, "visible", lambda self, *arguments: None)
+    patch.setattr(Coverage, "skipped", lambda self, arc: None)
+
+
+def upper_bounds_excluded(patch: pytest.MonkeyPatch) -> None:
+    bounds = index.key_intervals
+
+    def planted(is_float: bool, op: str, constants: Any) -> Any:
+        return bounds(is_float, "<" if op == "<=" else op, constants)
+
+    patch.setattr(index, "key_intervals", planted)
+
+
+def unknown_is_false(patch: pytest.MonkeyPatch) -> None:
+    junction = terms._junction
+
+    def planted(arguments: Any, frame: Frame, *, dominant: bool) -> Value:
+        value = junction(arguments, frame, dominant=dominant)
+        return Value(value.type, value.data, None, value.error)
+
+    patch.setattr(terms, "_junction", planted)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        writes_before_reads,
+        null_equals_null,
+        trailing_nul_ignored,
+        duplicate_keys_born_twice,
+        errors_are_false,
+        nan_is_lowest,
+        integers_compared_as_floats,
+        matches_never_looked_up_again,
+        text_ranks_stale,
+        tombstones_seen,
+        scopes_ignored,
+        upper_bounds_excluded,
+        unknown_is_false,
+    ],
+)
+def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    for seed in range(200_000, 200_060):
+        try:
+            play(seed, Shares(), (1 + seed % 3,), 6)
+        except Exception:  # noqa: BLE001  # A planted bug may also make the engine raise.
+            return
+    pytest.fail("the checker found nothing")
