@@ -90,14 +90,26 @@ class Texts:
             self.params.append(rng.choice([1, -2, 0.5, None, 7]))
             return "?"
         if choice < 0.8:
-            return f"{rng.choice(['a', 'b'])} {rng.choice(['/', '%'])} {rng.choice(['2', '-3', '7'])}"
+            # In parentheses, since SQLite's CASE and coalesce() give an integer or a float row by row.
+            return f"({rng.choice(['a', 'b'])} / {rng.choice(['2', '-3', '7'])})"
         if choice < 0.86:
             return f"abs({self._number()})"
         if choice < 0.92:
             return f"coalesce({self._number()}, {self._number()})"
         if choice < 0.96:
-            return f"({self._number()})"
+            return f"({rng.choice([self._number, self._whole])()})"
         return f"CASE WHEN {self._comparison()} THEN {self._number()} ELSE {self._number()} END"
+
+    def _whole(self) -> str:
+        """Write integers only: SQLite's ``%`` cuts floats to integers first, ours does not."""
+        rng = self._rng
+        text = rng.choice(["a", "b", "-a"])
+        for _ in range(rng.randrange(4)):
+            operand = rng.choice(["a", "b", "2", "-3"])
+            text += f" {rng.choice(['+', '-', '*'])} {operand}"
+            if rng.random() < 0.5:
+                text += f" {rng.choice(['/', '%'])} {rng.choice(['2', '-3', '7'])}"
+        return text
 
     def _text(self) -> str:
         rng = self._rng
