@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--seed", type=int, default=1, help="decides every operation (default: 1)")
     demo.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     demo.add_argument(
-        "--operations", type=_positive, default=None, help="how many operations (default: 12,000)"
+        "--operations", type=_positive, default=None, help="how many operations (default: 8,000)"
     )
     demo.add_argument(
         "--quick",

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from crescando.demo.flights import Row
 from crescando.demo.operations import Key, is_read
@@ -256,19 +256,15 @@ class ReplicaCheck:
 
     Parameters
     ----------
-    table : dict
-        Of `Replay.table`.
-    deleted_by : dict
-        Of `Replay.deleted_by`.
+    replay : Replay
+        After the last operation.
     verdict : Verdict
         Is added to.
     """
 
-    def __init__(
-        self, table: dict[Key, tuple[Row, int]], deleted_by: dict[Key, int], verdict: Verdict
-    ) -> None:
-        self._table = table
-        self._deleted_by = deleted_by
+    def __init__(self, replay: Replay, verdict: Verdict) -> None:
+        self._replay = replay
+        self._table = replay.table()
         self._verdict = verdict
         self._keys: dict[KeyRange, set[Key]] = {}
         self._lost: set[int] = set()
@@ -276,13 +272,14 @@ class ReplicaCheck:
     def compare(self, replica: Replica) -> None:
         """Compare one replica of one range."""
         self._verdict.n_replicas += 1
-        keys = {_key_of(row) for row in replica.rows}
-        wrong = {_key_of(row) for row in replica.rows if self._row(_key_of(row)) != row}
-        first = self._keys.setdefault(replica.key_range, keys)
-        faults = wrong | (keys ^ first)
-        if len(keys) != len(replica.rows):
-            doubled = Counter(_key_of(row) for row in replica.rows)
-            faults |= {key for key, count in doubled.items() if count > 1}
+        keys: set[Key] = set()
+        faults: set[Key] = set()
+        for row in replica.rows:
+            key = _key_of(row)
+            if self._table.get(key) != row or key in keys:
+                faults.add(key)
+            keys.add(key)
+        faults |= keys ^ self._keys.setdefault(replica.key_range, keys)
         if faults:
             self._blame(faults, f"{replica.process} for {replica.key_range}")
 
@@ -297,22 +294,12 @@ class ReplicaCheck:
             self._blame(doubled, "two ranges")
         self._verdict.writes_lost = len(self._lost)
 
-    def _row(self, key: Key) -> Row | None:
-        found = self._table.get(key)
-        return None if found is None else found[0]
-
     def _blame(self, faults: set[Key], where: str) -> None:
         self._verdict.replicas_differ += 1
-        examples = [(key, self._row(key)) for key in sorted(faults)[:2]]
+        examples = [(key, self._table.get(key)) for key in sorted(faults)[:2]]
         self._verdict.tell("replica", f"{where}: {len(faults)} rows differ, the first should be {examples}")
-        for key in faults:
-            found = self._table.get(key)
-            self._lost.add(self._deleted_by.get(key, -1) if found is None else found[1])
+        self._lost.update(map(self._replay.writer_of, faults))
 
 
 def _key_of(row: Row) -> Key:
-    hour, carrier, flight = row[:3]
-    assert isinstance(hour, str)
-    assert isinstance(carrier, str)
-    assert isinstance(flight, int)
-    return hour, carrier, flight
+    return cast(Key, row[:3])

@@ -79,7 +79,7 @@ class Replay:
 
     def __init__(self, flights: Flights) -> None:
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
-        self.deleted_by: dict[Key, int] = {}
+        self._deleted_by: dict[Key, int] = {}
         declared = ", ".join(f"{f.name} {'' if f.nullable else 'NOT NULL'}" for f in FIELDS)
         self._run(
             f"CREATE TABLE flights ({declared}, writer INTEGER NOT NULL, PRIMARY KEY ({', '.join(KEY)}))"
@@ -217,10 +217,17 @@ class Replay:
 
     def _delete(self, where: str, values: Mapping[str, Any], position: int) -> Counts:
         gone = self._run(f"DELETE FROM flights WHERE {where} RETURNING {', '.join(KEY)}", values).fetchall()
-        self.deleted_by.update(dict.fromkeys(gone, position))
+        self._deleted_by.update(dict.fromkeys(gone, position))
         return Counts(len(gone), 0)
 
-    def table(self) -> dict[Key, tuple[Row, int]]:
-        """Give every row by its key, with the position of its last write."""
-        rows = self._run("SELECT * FROM flights")
-        return {row[:3]: (row[:-1], row[-1]) for row in rows}
+    def table(self) -> dict[Key, Row]:
+        """Give every row by its key."""
+        rows = self._run(f"SELECT {', '.join(NAMES)} FROM flights")
+        return {row[:3]: row for row in rows}
+
+    def writer_of(self, key: Key) -> int:
+        """Give the position of the last write to a key's row, also if that deleted it; -1 if there is none."""
+        hour, carrier, flight = key
+        values = {"hour": hour, "carrier": carrier, "flight": flight}
+        found = self._run(f"SELECT writer FROM flights WHERE {KEY_IS}", values).fetchone()
+        return self._deleted_by.get(key, -1) if found is None else int(found[0])

@@ -52,7 +52,7 @@ class Plan:
     """
 
     seed: int = 1
-    operations: int = 12_000
+    operations: int = 8_000
     agents: int = 6
     rows: int | None = None
 
@@ -259,7 +259,7 @@ def _check_replicas(
     owned = store.cluster.replicas(TABLE)
     n_dead = sum(process.role == "storage" for process in killed)
     check_ring(owned, REPLICATION - n_dead, verdict)
-    check = ReplicaCheck(replay.table(), replay.deleted_by, verdict)
+    check = ReplicaCheck(replay, verdict)
     for process, key_range in owned:
         if process in killed:
             verdict.ring_faults += 1

@@ -57,7 +57,9 @@ TABLE = "flights"
 YEAR = (datetime(2013, 1, 1, tzinfo=UTC), datetime(2014, 1, 1, tzinfo=UTC))
 """What the ring is spread over; the last hours of the year lie beyond it, in UTC, and are clamped."""
 
-INSTANTS = frozenset(index for index, field in enumerate(FIELDS) if field.type == "timestamp")
+ROWS_AS_ARRAYS_MIN = 1_000
+
+INSTANT_NAMES = frozenset(field.name for field in FIELDS if field.type == "timestamp")
 
 
 def table_schema() -> TableSchema:
@@ -96,30 +98,42 @@ def dicts_of(rows: tuple[Row, ...]) -> list[dict[str, Any]]:
     """Give rows as dicts."""
     return [
         {
-            name: instant(str(value)) if index in INSTANTS else value
-            for index, (name, value) in enumerate(zip(NAMES, row, strict=True))
+            name: instant(str(value)) if name in INSTANT_NAMES else value
+            for name, value in zip(NAMES, row, strict=True)
         }
         for row in rows
     ]
 
 
 def plain_rows(answer: Answer) -> list[tuple[Any, ...]]:
-    """Give an answer's rows with instants as text, as SQLite has them."""
-    at = [index for index, name in enumerate(answer.names) if name in ("time_hour", "departs")]
-    rows: list[tuple[Any, ...]] = answer.rows()
-    if not at:
-        return rows
-    columns: list[Any] = list(zip(*rows, strict=True))
-    if not columns:
-        return rows
-    for index in at:
-        columns[index] = [_text(value) for value in columns[index]]
+    """Give an answer's rows with instants as text, as SQLite has them.
+
+    Small answers are taken as rows and large ones as arrays: two forms of the API, one truth.
+    """
+    if len(answer) < ROWS_AS_ARRAYS_MIN:
+        columns: list[Any] = list(zip(*answer.rows(), strict=True)) or [() for _ in answer.names]
+        for index, name in enumerate(answer.names):
+            if name in INSTANT_NAMES:
+                columns[index] = [_text(value) for value in columns[index]]
+    else:
+        columns = [_plain_column(values) for values in answer.to_numpy().values()]
     return list(zip(*columns, strict=True))
 
 
 @lru_cache(maxsize=1 << 20)
 def _text(value: datetime) -> str:
-    return value.strftime(INSTANT)
+    # Not INSTANT, which would hide a fraction of a second that must not be there.
+    return value.isoformat().replace("+00:00", "Z")
+
+
+def _plain_column(values: NDArray[Any]) -> list[Any]:
+    if values.dtype.kind != "M":
+        return list(values.tolist())
+    distinct, inverse = np.unique(values, return_inverse=True)
+    texts = [
+        f"{text.removesuffix('.000000')}Z" for text in np.datetime_as_string(distinct, unit="us").tolist()
+    ]
+    return [texts[index] for index in inverse.tolist()]
 
 
 def submit(table: Table, operation: Operation) -> ReadHandle[Answer] | WriteHandle:

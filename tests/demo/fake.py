@@ -10,7 +10,8 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +25,7 @@ from crescando.types import RING_MAX, KeyRange, ProcessId
 
 N_ARCS = 4
 SMALL = "BETWEEN -32768 AND 32767"
-HOUR_MIN, HOUR_MAX = "2013-01-01T00:00:00Z", "2014-01-01T00:00:00Z"
+INSTANTS = ("time_hour", "departs")
 
 
 @dataclass
@@ -118,6 +119,12 @@ def where_of(where: Any, params: Any) -> tuple[str, list[Any]]:
     return where, [plain(value) for value in params]
 
 
+@cache
+def moment(text: str) -> datetime:
+    """Give the instant of a text."""
+    return datetime.strptime(text, INSTANT).replace(tzinfo=UTC)
+
+
 class FakeAnswer:
     """Rows at a position."""
 
@@ -126,17 +133,24 @@ class FakeAnswer:
         self.names = names
         self._rows = rows
 
+    def __len__(self) -> int:
+        return len(self._rows)
+
     def rows(self) -> list[tuple[Any, ...]]:
-        instants = [index for index, name in enumerate(self.names) if name in ("time_hour", "departs")]
-        if not instants:
-            return self._rows
+        instants = {index for index, name in enumerate(self.names) if name in INSTANTS}
         return [
-            tuple(
-                datetime.strptime(value, INSTANT) if index in instants else value
-                for index, value in enumerate(row)
-            )
+            tuple(moment(value) if index in instants else value for index, value in enumerate(row))
             for row in self._rows
         ]
+
+    def to_numpy(self) -> dict[str, Any]:
+        columns = zip(self.names, zip(*self._rows, strict=True), strict=True)
+        return {
+            name: np.array([value[:-1] for value in values], "datetime64[us]")
+            if name in INSTANTS
+            else np.array(values, object)
+            for name, values in columns
+        }
 
 
 class FakeHandle:
