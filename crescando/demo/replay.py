@@ -226,7 +226,7 @@ class Replay:
         return {row[:3]: row for row in rows}
 
     def writer_of(self, key: Key) -> int:
-        """Give the position of the last write to a key's row, also if that deleted it; -1 if there is none."""
+        """Give the position of the last write to a row, also if that deleted it; -1 if there is none."""
         hour, carrier, flight = key
         values = {"hour": hour, "carrier": carrier, "flight": flight}
         found = self._run(f"SELECT writer FROM flights WHERE {KEY_IS}", values).fetchone()
