@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crescando import errors
 from crescando.client import agg, functions
@@ -24,6 +24,9 @@ from crescando.client.store import Session, Store
 from crescando.client.table import Table
 from crescando.client.textual import expr
 from crescando.schema import ColumnDef, DataType, HashPartition, RangePartition, TableSchema
+
+if TYPE_CHECKING:
+    from crescando.cluster import open
 
 __all__ = [
     "Answer",

@@ -1,9 +1,10 @@
 """Operations on their way: the desk that sends them, and each one's flight.
 
 Rules of the file: sending never blocks; whatever is sent is counted until it
-is answered. An operation whose table changed under it is prepared again once,
-against the fresh catalog, and sent again; its place in the session's order is
-then that of the second sending. In a forked child every use is refused, since
+is answered. An operation whose table changed under it, or was dropped and made
+anew, is prepared again once, against the fresh catalog, and sent again; its
+place in the session's order is then that of the second sending. That is safe,
+since a refused operation has changed nothing. In a forked child every use is refused, since
 the threads that would answer stayed with the parent.
 """
 
@@ -12,13 +13,14 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from crescando.client.base import Backend, Pending, Request, SchemaChanged
 from crescando.client.waiting import TIMEOUT_S_DEFAULT, Steps
-from crescando.errors import ClosedError, RefusedError, UnknownTableError
+from crescando.errors import ClosedError, RefusedError, StatementError, UnknownTableError
 from crescando.schema import TableSchema
 
 Catalog = Mapping[str, TableSchema]
@@ -46,7 +48,7 @@ class Desk:
         self.backend = backend
         self.timeout_s = timeout_s
         self._pid = os.getpid()
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._in_flight = 0
         self._is_closed = False
         self._statements: OrderedDict[Hashable, Any] = OrderedDict()
@@ -94,7 +96,7 @@ class Desk:
 
     def refuse_new_work(self) -> bool:
         """Close the desk; False if it was closed before."""
-        with self._lock:
+        with self.lock:
             was_closed, self._is_closed = self._is_closed, True
         return not was_closed
 
@@ -114,13 +116,13 @@ class Desk:
 
     def statement(self, key: Hashable, build: Callable[[], V]) -> V:
         """Give what `build` once gave for this key; the least recently used is forgotten."""
-        with self._lock:
+        with self.lock:
             if key in self._statements:
                 self._statements.move_to_end(key)
                 found: V = self._statements[key]
                 return found
         built = build()
-        with self._lock:
+        with self.lock:
             self._statements[key] = built
             if len(self._statements) > STATEMENTS_MAX:
                 self._statements.popitem(last=False)
@@ -136,23 +138,27 @@ class Desk:
         """
         self.check_usable()
         pendings = self.backend.submit(tuple(requests))
-        with self._lock:
+        with self.lock:
             self._in_flight += len(pendings)
-        return tuple(Flight(self, pending, again) for pending, again in zip(pendings, agains, strict=True))
+        return tuple(
+            Flight(self, request, pending, again)
+            for request, pending, again in zip(requests, pendings, agains, strict=True)
+        )
 
     def landed(self) -> None:
         """Count one operation as answered."""
-        with self._lock:
+        with self.lock:
             self._in_flight -= 1
 
 
 class Flight:
     """One operation on its way."""
 
-    __slots__ = ("_again", "_desk", "_second", "pending")
+    __slots__ = ("_again", "_desk", "_prepared_for", "_second", "pending")
 
-    def __init__(self, desk: Desk, pending: Pending, again: Again) -> None:
+    def __init__(self, desk: Desk, request: Request, pending: Pending, again: Again) -> None:
         self._desk = desk
+        self._prepared_for = (request.shape.table, request.shape.schema_version)
         self._again = again
         self._second: Future[Pending] | None = None
         self.pending = pending
@@ -164,45 +170,45 @@ class Flight:
             return False
         second = self._second
         if second is None:
-            return not _has_changed(self.pending)
+            return not _is_refused(self.pending)
         return second.done() and (second.exception() is not None or second.result().outcome.done())
 
     def outcome(self) -> Steps[Any]:
         """Wait for the outcome; give it, or raise what it failed with."""
         yield self.pending.outcome
-        try:
+        if not _is_refused(self.pending):
             return self.pending.outcome.result()
-        except SchemaChanged:
-            second = self._send_again()
+        second = self._send_again()
         yield second
         pending = second.result()
         yield pending.outcome
-        try:
+        with _changed_twice():
             return pending.outcome.result()
-        except SchemaChanged as error:
-            raise RefusedError(
-                f"the table changed twice while the operation was on its way: {error}"
-            ) from error
 
     def stable(self) -> Steps[None]:
         """Wait until every correct replica has the operation."""
         yield self.pending.stable
-        self.pending.stable.result()
-        if self.pending.outcome.done() and _has_changed(self.pending):
-            second = self._send_again()
-            yield second
-            pending = second.result()
-            yield pending.stable
+        error = self.pending.stable.exception()
+        if error is not None and not isinstance(error, _REFUSALS):
+            raise error
+        if error is None and not (self.pending.outcome.done() and _is_refused(self.pending)):
+            return
+        # Ordered everywhere and refused everywhere: what counts is the second sending.
+        second = self._send_again()
+        yield second
+        pending = second.result()
+        yield pending.stable
+        with _changed_twice():
             pending.stable.result()
 
     def _on_outcome(self, _: Future[Any]) -> None:
         self._desk.landed()
-        if _has_changed(self.pending):
+        if _is_refused(self.pending):
             self._send_again()
 
     def _send_again(self) -> Future[Pending]:
         """Prepare and send again, once: the waiter or the callback, whoever comes first."""
-        with self._desk._lock:
+        with self._desk.lock:
             if self._second is not None:
                 return self._second
             second = self._second = Future()
@@ -215,12 +221,31 @@ class Flight:
     def _on_catalog(self, refreshed: Future[Catalog]) -> None:
         second = self._second
         assert second is not None
+        refusal = self.pending.outcome.exception() if self.pending.outcome.done() else None
         try:
-            request = self._again(refreshed.result())
-            second.set_result(self._desk.backend.submit((request,))[0])
-        except Exception as error:  # noqa: BLE001  # Whoever waits is told, whatever it was.
+            catalog = refreshed.result()
+            known = {(schema.id, schema.version) for schema in catalog.values()}
+            if isinstance(refusal, RefusedError) and self._prepared_for in known:
+                raise refusal
+            second.set_result(self._desk.backend.submit((self._again(catalog),))[0])
+        except StatementError as error:
             second.set_exception(error)
+        except Exception as error:  # noqa: BLE001  # Whoever waits is told, whatever it was.
+            # That nobody could tell the catalog is no better news than the refusal itself.
+            second.set_exception(refusal if isinstance(refusal, RefusedError) else error)
 
 
-def _has_changed(pending: Pending) -> bool:
-    return isinstance(pending.outcome.exception(), SchemaChanged)
+_REFUSALS = (SchemaChanged, RefusedError)
+
+
+def _is_refused(pending: Pending) -> bool:
+    return isinstance(pending.outcome.exception(), _REFUSALS)
+
+
+@contextmanager
+def _changed_twice() -> Iterator[None]:
+    try:
+        yield
+    except SchemaChanged as error:
+        text = f"the table changed twice while the operation was on its way: {error}"
+        raise RefusedError(text) from error

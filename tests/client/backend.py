@@ -55,6 +55,7 @@ class EngineBackend:
         self.n_batches = 0
         self.n_closed = 0
         self.is_held = False
+        self.changed_is_stable = True
         self.fail_next: deque[Exception] = deque()
         self._waiting: deque[Callable[[], None]] = deque()
         self._number = 0
@@ -151,7 +152,7 @@ class EngineBackend:
     def _answer(self, request: Request, pending: Pending) -> None:
         if self.fail_next:
             error = self.fail_next.popleft()
-            if isinstance(error, SchemaChanged):
+            if isinstance(error, SchemaChanged) and self.changed_is_stable:
                 pending.stable.set_result(None)
             else:
                 pending.stable.set_exception(error)

@@ -217,6 +217,20 @@ def test_every_kind_of_statement_survives_a_changed_schema(flights: Table, backe
         statement().result()
 
 
+def test_a_refusal_is_final_only_if_the_table_is_what_it_was(flights: Table, backend: EngineBackend) -> None:
+    refusal = RefusedError("no live owner")
+    backend.fail_next.append(refusal)
+    with pytest.raises(RefusedError, match="no live owner"):
+        flights.insert({"id": 1}).result()
+    assert flights.count() == 0
+
+    backend.replace_table(FLIGHTS)
+    backend.fail_next.append(RefusedError("table was dropped"))
+    handle = flights.insert({"id": 1})
+    handle.stable()
+    assert handle.result().affected == 1
+
+
 def test_a_held_back_retry_is_waited_for(flights: Table, backend: EngineBackend) -> None:
     backend.replace_table(FLIGHTS)
     backend.hold()
@@ -226,6 +240,22 @@ def test_a_held_back_retry_is_waited_for(flights: Table, backend: EngineBackend)
     backend.release()
     assert handle.done()
     assert handle.result().affected == 1
+
+
+@pytest.mark.parametrize("is_ordered", [True, False])
+def test_stable_means_the_second_sending(flights: Table, backend: EngineBackend, is_ordered: bool) -> None:
+    backend.changed_is_stable = is_ordered
+    backend.fail_next.append(SchemaChanged("one"))
+    flights.insert({"id": 1}).stable()
+    assert flights.count() == 1
+
+    backend.fail_next.extend([SchemaChanged("one"), SchemaChanged("two")])
+    handle = flights.insert({"id": 2})
+    if not is_ordered:
+        with pytest.raises(RefusedError):
+            handle.stable()
+    with pytest.raises(RefusedError):
+        handle.result()
 
 
 def test_a_schema_that_changes_twice_is_refused(flights: Table, backend: EngineBackend) -> None:
