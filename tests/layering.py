@@ -72,6 +72,7 @@ BESIDE: dict[str, tuple[str, ...]] = {
     "transport": (),
     "consensus": (),
     "engine": (),
+    "loop": ("pump",),
     "testing": ("cluster",),
 }
 """Within a row a layer imports nothing of its neighbours but this."""
