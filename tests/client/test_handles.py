@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import threading
 from concurrent.futures import Future
@@ -290,3 +291,18 @@ def test_a_backend_that_cannot_refresh_is_told_to_the_waiter(
 
     with pytest.raises(LostError):
         flights.insert({"id": 1}).result()
+
+
+def test_an_interrupt_ends_the_wait_only(flights: Table, backend: EngineBackend) -> None:
+    backend.hold()
+    handle = flights.insert({"id": 1})
+    interrupter = threading.Thread(target=_thread.interrupt_main)
+
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012  # The interrupt may come before the wait begins.
+        interrupter.start()
+        handle.result(20)
+    interrupter.join(20)
+
+    backend.release()
+    assert handle.result().affected == 1
+    assert flights.count() == 1

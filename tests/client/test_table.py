@@ -460,3 +460,13 @@ def test_comparisons_equal_sqlite_whatever_the_spelling() -> None:
                     assert ids(table.select(["id"], ~found if negation else found)) == expected
                     n_checked += 1
     assert n_checked > 500
+
+
+@pytest.mark.parametrize("n_terms", [1, 64, 65, 4_000])
+def test_wide_predicates_are_answered(flights: Table, n_terms: int) -> None:
+    """K35: from one term to thousands, as expressions and as text."""
+    terms = range(5, 5 + n_terms)
+
+    assert ids(flights.select(["id"], f.any_of(col("delay") == n for n in terms))) == [1]
+    assert ids(flights.select(["id"], " OR ".join(f"delay = {n}" for n in terms))) == [1]
+    assert ids(flights.select(["id"], col("delay").isin(terms))) == [1]
