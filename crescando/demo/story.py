@@ -8,6 +8,7 @@ order of events; what is asked lies in `workload`, how in `verbs`, who asks in
 from __future__ import annotations
 
 import gc
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from crescando.demo.report import IN_FLIGHT_MIN, Kill, Report
 from crescando.demo.verbs import TABLE, batch_of, plain_rows, table_schema
 from crescando.demo.workload import Workload
 from crescando.errors import CrescandoError, InvariantError
-from crescando.types import ProcessId
+from crescando.types import FULL_RING, KeyRange, ProcessId
 
 ROUTERS, STORAGES, SUPERS, REPLICATION = 3, 4, 1, 3
 
@@ -62,22 +63,21 @@ class _Failure:
     what: str
     after: float
     """Share of the operations after which it comes."""
-    pick: Callable[[Any], ProcessId | None]
-    """Chooses the process, given the cluster; None if it cannot be told now."""
+    pick: Callable[[Any, random.Random], ProcessId | None]
+    """Chooses the process, given the cluster and chance; None if it cannot be told now."""
 
 
-def _lead_router(cluster: Any) -> ProcessId | None:
+def _lead_router(cluster: Any, _: random.Random) -> ProcessId | None:
     process: ProcessId | None = cluster.status().lead_router
     return process
 
 
-def _first_owner(cluster: Any) -> ProcessId:
-    """Give the storage process that owns most of the ring ranges, by name among equals."""
-    owners: list[ProcessId] = [process for process, _ in cluster.replicas(TABLE)]
-    return max(sorted(set(owners)), key=owners.count)
+def _some_owner(cluster: Any, chance: random.Random) -> ProcessId:
+    """Give any storage process that holds rows."""
+    return chance.choice(sorted({process for process, _ in cluster.replicas(TABLE)}))
 
 
-FAILURES = (_Failure("lead router", 0.35, _lead_router), _Failure("storage process", 0.65, _first_owner))
+FAILURES = (_Failure("lead router", 0.35, _lead_router), _Failure("storage process", 0.65, _some_owner))
 
 
 class Saboteur:
@@ -87,14 +87,15 @@ class Saboteur:
     ----------
     cluster : Cluster
     agents : sequence of Agent
-    operations : int
-        How many all agents will ask for.
+    plan : Plan
+        Its seed chooses among equals.
     """
 
-    def __init__(self, cluster: Any, agents: Sequence[Agent], operations: int) -> None:
+    def __init__(self, cluster: Any, agents: Sequence[Agent], plan: Plan) -> None:
         self._cluster = cluster
+        self._chance = random.Random(f"{plan.seed}/failures")
         self._agents = agents
-        self._due = [(failure, failure.after * operations) for failure in FAILURES]
+        self._due = [(failure, failure.after * plan.operations) for failure in FAILURES]
         self.kills: list[Kill] = []
         self.killed: list[ProcessId] = []
 
@@ -103,7 +104,7 @@ class Saboteur:
         if not self._due or n_done < self._due[0][1]:
             return
         failure = self._due[0][0]
-        process = failure.pick(self._cluster)
+        process = failure.pick(self._cluster, self._chance)
         in_flight = sum(agent.session.in_flight() for agent in self._agents)
         if process is None or in_flight < IN_FLIGHT_MIN:
             return
@@ -144,8 +145,9 @@ def run(plan: Plan, progress: Telling, open_store: Callable[..., Any] | None = N
         with clock.phase("checking the answers", len(records)), _no_collector():
             replay = Replay(flights)
             check_answers(records, replay, plain_rows, verdict, progress.update)
-        with clock.phase("checking the replicas"), _no_collector():
-            _check_replicas(store, replay, saboteur.killed, verdict, progress)
+        owned = store.cluster.replicas(TABLE)
+        with clock.phase("checking the replicas", len(owned)), _no_collector():
+            _check_replicas(store, owned, replay, saboteur.killed, verdict, progress)
         per_scan = most_of(store.cluster.statistics(), "operations_per_scan_max")
     return Report(
         seed=plan.seed,
@@ -216,7 +218,7 @@ def _work(
         )
         for number in range(plan.agents)
     ]
-    saboteur = Saboteur(store.cluster, agents, plan.operations)
+    saboteur = Saboteur(store.cluster, agents, plan)
     began_s = time.monotonic()
     for agent in agents:
         agent.start()
@@ -253,10 +255,14 @@ class _Rate:
 
 
 def _check_replicas(
-    store: Any, replay: Replay, killed: Sequence[ProcessId], verdict: Verdict, progress: Telling
+    store: Any,
+    owned: Sequence[tuple[ProcessId, KeyRange]],
+    replay: Replay,
+    killed: Sequence[ProcessId],
+    verdict: Verdict,
+    progress: Telling,
 ) -> None:
     """Compare every live replica of every ring range with SQLite, and make sure that the dead stay silent."""
-    owned = store.cluster.replicas(TABLE)
     n_dead = sum(process.role == "storage" for process in killed)
     check_ring(owned, REPLICATION - n_dead, verdict)
     check = ReplicaCheck(replay, verdict)
@@ -270,12 +276,12 @@ def _check_replicas(
         progress.update(verdict.n_replicas)
     check.finish()
     for process in killed:
-        if process.role == "storage" and _answers(store.cluster, process, owned[0][1]):
+        if process.role == "storage" and _answers(store.cluster, process, FULL_RING):
             verdict.ring_faults += 1
             verdict.tell("ring", f"{process} was killed and still answers")
 
 
-def _answers(cluster: Any, process: ProcessId, key_range: Any) -> bool:
+def _answers(cluster: Any, process: ProcessId, key_range: KeyRange) -> bool:
     try:
         cluster.read_replica(process, key_range, TABLE)
     except CrescandoError:
