@@ -74,7 +74,8 @@ def _lead_router(cluster: Any, _: random.Random) -> ProcessId | None:
 
 def _some_owner(cluster: Any, chance: random.Random) -> ProcessId:
     """Give any storage process that holds rows."""
-    return chance.choice(sorted({process for process, _ in cluster.replicas(TABLE)}))
+    owners: set[ProcessId] = {process for process, _ in cluster.replicas(TABLE)}
+    return chance.choice(sorted(owners))
 
 
 FAILURES = (_Failure("lead router", 0.35, _lead_router), _Failure("storage process", 0.65, _some_owner))
