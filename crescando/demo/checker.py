@@ -66,12 +66,6 @@ class Verdict:
         """Whether replicas were compared and none differs."""
         return self.n_replicas > 0 and self.replicas_differ == 0 and self.ring_faults == 0
 
-    @property
-    def is_clean(self) -> bool:
-        """Whether nothing at all is wrong."""
-        n_faults = self.answers_differ + self.unanswered + self.order_faults + self.writes_lost
-        return n_faults == 0 and self.digests_equal and self.n_checked > 0
-
     def tell(self, kind: str, text: str) -> None:
         """Keep a fault's words, if there are not enough of its kind."""
         if sum(told.startswith(kind) for told in self.told) < N_FAULTS_TOLD:

@@ -89,8 +89,15 @@ class Report:
             (verdict.answers_differ == 0, f"{verdict.answers_differ} answers differ"),
             (verdict.unanswered == 0, f"{verdict.unanswered} operations have no known outcome"),
             (verdict.order_faults == 0, f"{verdict.order_faults} positions are out of order"),
-            (verdict.digests_equal, f"{verdict.replicas_differ} of {verdict.n_replicas} replicas differ"),
-            (verdict.is_clean, "the check did not come out clean"),
+            (
+                verdict.replicas_differ == 0,
+                f"{verdict.replicas_differ} of {verdict.n_replicas} replicas differ",
+            ),
+            (
+                verdict.ring_faults == 0,
+                f"{verdict.ring_faults} ranges lack replicas, or dead processes answer",
+            ),
+            (verdict.n_checked > 0 and verdict.n_replicas > 0, "nothing was compared"),
             (
                 len(self.kills) == self.kills_wanted,
                 f"{len(self.kills)} of {self.kills_wanted} processes were killed",
