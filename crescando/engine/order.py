@@ -105,6 +105,8 @@ class Replay:
         By index of the group, slots assigned.
     slot_images : ndarray of int64
         Image of each slot.
+    matchers : dict of int to Matcher
+        By index of the group, of all its operations.
     writer : Writer
     evaluator : Evaluator
     """
@@ -116,6 +118,7 @@ class Replay:
         groups: Sequence[Group],
         incoming: dict[int, Incoming],
         slot_images: I64,
+        matchers: dict[int, Matcher],
         writer: Writer,
         evaluator: Evaluator,
     ) -> None:
@@ -123,6 +126,7 @@ class Replay:
         self._images = images
         self._groups = groups
         self._incoming = incoming
+        self._whole = matchers
         self._writer = writer
         self._evaluator = evaluator
         self._arrivals = self._arrange(slot_images)
@@ -200,10 +204,14 @@ class Replay:
             dynamic = self._look_up_again(matchers, active, clock)
 
     def _matchers(self, start: int, stop: int) -> dict[int, Matcher]:
+        """Give matchers of the operations in a window, by index of the group."""
         matchers = {}
-        for index, group in enumerate(self._groups):
+        for index, whole in self._whole.items():
+            group = self._groups[index]
             low, high = np.searchsorted(group.order, (start, stop))
-            if high > low and not group.plan.gives_rows:
+            if high - low == len(group.order):
+                matchers[index] = whole
+            elif high > low:
                 matchers[index] = Matcher(
                     group.plan, group.constants, group.every[low:high], self._table, self._evaluator
                 )

@@ -345,6 +345,7 @@ class Cycle:
             self._groups,
             self._incoming,
             self._slot_images,
+            self._matchers,
             writer,
             self._evaluator,
         )

@@ -150,7 +150,8 @@ class World:
             )
         if not self.plain and random.random() < 0.04:
             bounds = np.iinfo(PHYSICAL[kind])
-            return int(random.choice((bounds.min, bounds.max, bounds.max - 1)))
+            beyond = (2**53, 2**53 + 1) if kind is INT64 else ()
+            return int(random.choice((bounds.min, bounds.max, bounds.max - 1, *beyond)))
         return random.randrange(-3, 8)
 
     def nullable_value(self, kind: DataType, share: float = 0.12) -> Any:
@@ -389,7 +390,7 @@ class World:
         random, kind = self.random, column.type
         own = ColumnRef(column.id, kind)
         style = random.random()
-        if style < 0.35:
+        if style < (0.2 if kind is STRING else 0.35):
             return self._parameter(kind)
         if kind.is_integer and style < 0.8:
             step = self._parameter(INT64, lambda: random.choice((1, 1, -1, 2)))
@@ -445,7 +446,7 @@ class World:
 
     def _hot_key(self) -> int:
         """Give a key that this batch is likely to name again."""
-        return self.random.choice(self.hot) if self.random.random() < 0.6 else self._key_number()
+        return self.random.choice(self.hot) if self.random.random() < 0.75 else self._key_number()
 
     def refill(self, n_rows: int) -> tuple[Shape, tuple[Any, ...]]:
         """Give an insert that brings a table of `n_rows` rows back to more than `ROWS_MIN`."""
