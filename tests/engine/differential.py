@@ -280,10 +280,10 @@ class Play:
 
     def next_batch(self, shares: Shares, size: int) -> None:
         """Make a batch, execute it everywhere, and compare everything."""
-        self.world.present = sorted({self.key_number(row.values[0]) for row in self.oracle.rows})
+        self.world.present = sorted({self.world.key_number(row.values[0]) for row in self.oracle.rows})
         if len(self.oracle.rows) < ROWS_MIN:
             self._play([self.world.refill(len(self.oracle.rows))])
-            self.world.present = sorted({self.key_number(row.values[0]) for row in self.oracle.rows})
+            self.world.present = sorted({self.world.key_number(row.values[0]) for row in self.oracle.rows})
         self._play(self.world.batch(size))
         shares.note(self.oracle, self.operations, self.effects)
         shares.blocks_min = min(shares.blocks_min, math.ceil(len(self.oracle.rows) / 64))
@@ -323,7 +323,3 @@ class Play:
         except Exception as error:
             error.add_note(f"seed {self.seed}, up to position {self.position}, SQLite")
             raise
-
-    def key_number(self, key: Any) -> int:
-        """Give the number a key value was made from."""
-        return int(key[1:]) if isinstance(key, str) else int(key)

@@ -127,6 +127,10 @@ class World:
             return f"k{number}" if column.name == "k" else "xy"[number % 2]
         return float(number) if column.type.is_float else number % (2 if column.name == "k2" else KEYS)
 
+    def key_number(self, key: Any) -> int:
+        """Give the number that a value of the first key column was made from."""
+        return int(key[1:]) if isinstance(key, str) else int(key)
+
     def value(self, kind: DataType) -> Any:
         """Give a value of a type; for predicates, assignments and rows alike."""
         random = self.random

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -30,17 +31,18 @@ INT64, FLOAT64, STRING = DataType.INT64, DataType.FLOAT64, DataType.STRING
 KEY = ColumnRef(0, INT64)
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_every_row_that_matches_or_errs_lies_in_the_ranges(seed: int) -> None:
+def test_every_row_that_matches_or_errs_lies_in_the_ranges() -> None:
+    narrow = sum(check_seed(seed) for seed in range(40))
+    assert narrow > 500
+
+
+def check_seed(seed: int) -> int:
+    """Play one random table; gives how many predicates touched less than the whole ring."""
     world = World(Random(seed), plain=False)
     oracle = Oracle(world.schema)
+    statements = [world.refill(0)]
     narrow = 0
-    for _ in range(20):
-        world.present = sorted({int(str(row.values[0]).lstrip("k").split(".")[0]) for row in oracle.rows})
-        statements = world.batch(8)
-        if not oracle.rows:
-            statements.insert(0, world.refill(0))
-
+    for _ in range(10):
         for shape, parameters in statements:
             if shape.where is not None:
                 ranges = key_ranges(world.schema, shape.where, parameters)
@@ -50,16 +52,19 @@ def test_every_row_that_matches_or_errs_lies_in_the_ranges(seed: int) -> None:
                 for row in oracle.rows:
                     truth = program(row.values, parameters)
                     if truth is True or type(truth) is Err:
-                        assert any(inside(row.position, r) for r in ranges), (shape.where, parameters, row)
+                        where = seed, shape.where, parameters, row
+                        assert any(inside(row.position, r) for r in ranges), where
             oracle.execute(Operation(1, CLIENT, 1, shape, parameters, (FULL_RING,)))
-    assert narrow > 0
+        world.present = sorted({world.key_number(row.values[0]) for row in oracle.rows})
+        statements = world.batch(8)
+    return narrow
 
 
 def check_form(ranges: tuple[KeyRange, ...]) -> None:
     assert 1 <= len(ranges) <= RANGES_MAX
     for key_range in ranges:
         assert 0 <= key_range.low <= key_range.high <= RING_MAX
-    for left, right in zip(ranges, ranges[1:], strict=False):
+    for left, right in pairwise(ranges):
         assert left.high < right.low
 
 
