@@ -32,6 +32,10 @@ LIVENESS_S = 60.0
 """Virtual time after healing within which everything must have come to an end."""
 
 
+EVENTS_MAX = 200_000
+"""More events than this mean that something goes round in circles; ten times what a busy run has."""
+
+
 @dataclass(slots=True)
 class Verdict:
     """What a seed gave.
@@ -91,7 +95,7 @@ def run_seed(
     for fault in drawn:
         world.time.call_at(fault.when_s, partial(world.inject, fault))
     _load(world)
-    world.time.run_until(SPAN_S)
+    world.time.run_until(SPAN_S, events_max=EVENTS_MAX)
     world.heal()
     _run_to_rest(world)
     return _judge(world, drawn, judge or ConfigJudge(), view)
@@ -113,14 +117,14 @@ def _run_to_rest(world: SimulatedCluster) -> None:
     now_s = SPAN_S
     while now_s < end_s:
         now_s += 1.0
-        world.time.run_until(now_s)
+        world.time.run_until(now_s, events_max=EVENTS_MAX)
         if now_s > SPAN_S + 8.0 and all(
             not script.core.n_in_flight and not script.core.multicast.n_unstable
             for process, script in world.clients.items()
             if world.nodes[process].is_alive
         ):
             break
-    world.time.run_until(now_s + 2.0)
+    world.time.run_until(now_s + 2.0, events_max=EVENTS_MAX)
 
 
 def _judge(world: SimulatedCluster, faults: list[Fault], judge: Judge, view: Callable[[Any], Any]) -> Verdict:
@@ -139,9 +143,13 @@ def _judge(world: SimulatedCluster, faults: list[Fault], judge: Judge, view: Cal
         *check_order(trace, q),
         *check_delivery(trace, q, correct=correct),
         *check_scopes(q),
-        *check_liveness(trace, q, correct=correct),
         *check_verdicts(trace, q),
     ]
+    if world.time.n_events >= EVENTS_MAX:
+        # Nothing can be told of the end of a run that was broken off.
+        circles = f"rest: {EVENTS_MAX} events by {world.time.now_s():.1f} s, and no end"
+        return Verdict(world.seed, [*violations, circles], faults, dict(world.counted))
+    violations += check_liveness(trace, q, correct=correct)
     steps = {
         (process, token): step
         for process, script in world.clients.items()
@@ -164,6 +172,7 @@ def _judge(world: SimulatedCluster, faults: list[Fault], judge: Judge, view: Cal
         "duplicates": q.duplicates,
         "suspected": len(q.suspected),
         "snapshots": sum(map(len, trace.installed.values())),
+        "events": world.time.n_events,
         "appended": len(q.appended),
         "outcomes": len(world.outcomes),
         "errors": sum(isinstance(outcome, Exception) for outcome in world.outcomes.values()),

@@ -56,9 +56,18 @@ class VirtualTime:
         heapq.heappush(self._agenda, event)
         return event
 
-    def run_until(self, until_s: float) -> None:
-        """Let everything happen that is due up to a time, and stand there."""
+    def run_until(self, until_s: float, *, events_max: int | None = None) -> None:
+        """Let everything happen that is due up to a time, and stand there.
+
+        Parameters
+        ----------
+        until_s : float
+        events_max : int, optional
+            Stop early once so many events have happened since the beginning.
+        """
         while self._agenda and self._agenda[0].when_s <= until_s:
+            if events_max is not None and self.n_events >= events_max:
+                return
             event = heapq.heappop(self._agenda)
             if event.is_cancelled:
                 continue

@@ -1,0 +1,251 @@
+"""Faults planted in the protocols: each is found within 200 seeds, so the checkers can fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from crescando.consensus.base import NO_BALLOT
+from crescando.consensus.multipaxos.messages import Promise, Vote
+from crescando.consensus.multipaxos.replica import Replica
+from crescando.roles.client import Client
+from crescando.routing.ecast import router as router_module
+from crescando.routing.ecast.application import Application
+from crescando.routing.ecast.messages import Deliver, Resume, Stable, Welcome
+from crescando.routing.ecast.mseq import MSeq
+from crescando.routing.ecast.router import Router
+from crescando.testing.cluster import Factories
+from crescando.types import FULL_RING
+from tests.simulation.runs import run
+
+pytestmark = pytest.mark.simulation
+
+SEEDS = 200
+
+Plant = Callable[[pytest.MonkeyPatch], Factories]
+
+
+def acknowledge_before_a_majority(_: pytest.MonkeyPatch) -> Factories:
+    class Hasty(Replica[Any]):
+        def _count_accepted(self, peer: Any, instance: int) -> None:
+            leader = self._leader
+            if leader is not None and instance in leader.open:
+                self.learner.decide(instance, leader.open.pop(instance).value)
+                self._out.learned.extend(self.learner.advance())
+
+    return Factories(replica=Hasty)
+
+
+def promise_without_votes(_: pytest.MonkeyPatch) -> Factories:
+    class Forgetful(Replica[Any]):
+        def _promise(self, prepare: Any) -> Any:
+            promise = super()._promise(prepare)
+            return Promise(promise.ballot, (), promise.learned, promise.trimmed)
+
+    return Factories(replica=Forgetful)
+
+
+def prefer_the_lowest_ballot(_: pytest.MonkeyPatch) -> Factories:
+    class Backwards(Replica[Any]):
+        def _promise(self, prepare: Any) -> Any:
+            promise = super()._promise(prepare)
+            # Every vote claims to be of no ballot, so that the first one seen wins.
+            votes = tuple(v if v.is_chosen else Vote(v.instance, NO_BALLOT, v.value) for v in promise.votes)
+            return Promise(promise.ballot, votes, promise.learned, promise.trimmed)
+
+    return Factories(replica=Backwards)
+
+
+def route_by_the_config_before_the_last_change(patch: pytest.MonkeyPatch) -> Factories:
+    class Stale(MSeq[Any]):
+        def _append_data(self, base: int, submission: Any, start: int, stop: int, learned: Any) -> None:
+            now, self.config = self.config, before.get(id(self), self.config)
+            super()._append_data(base, submission, start, stop, learned)
+            self.config = now
+
+        def _append_config(self, *args: Any) -> None:
+            config = self.config
+            super()._append_config(*args)
+            if self.config is not config:
+                before[id(self)] = config
+
+    before: dict[int, Any] = {}
+    patch.setattr(router_module, "MSeq", Stale)
+    return Factories()
+
+
+def take_numbers_beyond_a_gap(patch: pytest.MonkeyPatch) -> Factories:
+    class Greedy(MSeq[Any]):
+        def _append(self, instance: int, base: int, submission: Any, learned: Any) -> None:
+            if submission.sender in self.learned:
+                expected = self.learned[submission.sender] + 1
+                self.learned[submission.sender] = max(expected - 1, submission.first - 1)
+            super()._append(instance, base, submission, learned)
+
+    patch.setattr(router_module, "MSeq", Greedy)
+    return Factories()
+
+
+def dedupe_by_the_stable_watermark(_: pytest.MonkeyPatch) -> Factories:
+    class ByStable(Router[Any]):
+        def _on_learned(self, instance: int, batch: Any) -> None:
+            for submission in () if batch is None else batch.submissions:
+                sender = submission.sender
+                if sender in self.mseq.learned:
+                    learned = self.mseq.learned[sender]
+                    self.mseq.learned[sender] = self.window.stable_of(sender, learned)
+            super()._on_learned(instance, batch)
+
+    return Factories(router=ByStable)
+
+
+def forget_watermarks_at_failover(_: pytest.MonkeyPatch) -> Factories:
+    class Amnesiac(Router[Any]):
+        def _change_leadership(self) -> None:
+            if self.broadcast.is_leader:
+                self.mseq.learned = dict.fromkeys(self.mseq.learned, 0)
+            super()._change_leadership()
+
+    return Factories(router=Amnesiac)
+
+
+def acknowledge_a_void_write(_: pytest.MonkeyPatch) -> Factories:
+    class Polite(Router[Any]):
+        def _on_route(self, peer: Any, submission: Any) -> None:
+            if peer in self.mseq.departed:
+                self._out.send.append((peer, Stable(submission.last, ())))
+            super()._on_route(peer, submission)
+
+    class Stubborn(Application):
+        def _on_expelled(self, message: Any) -> None:
+            """Goes on sending, as one that has not heard of its expulsion yet."""
+
+    return Factories(router=Polite, application=Stubborn)
+
+
+def let_two_scopes_overlap(patch: pytest.MonkeyPatch) -> Factories:
+    original = router_module.entry_of
+
+    def wide(instance: int, runs: Any, suspected: Any) -> Any:
+        entry = original(instance, runs, suspected)
+        entry.deliveries = {
+            process: tuple(
+                msgspec.structs.replace(part, scopes=tuple((FULL_RING,) for _ in part.scopes))
+                for part in parts
+            )
+            for process, parts in entry.deliveries.items()
+        }
+        return entry
+
+    patch.setattr(router_module, "entry_of", wide)
+    return Factories()
+
+
+def deliver_to_an_old_leader(_: pytest.MonkeyPatch) -> Factories:
+    class Trusting(Application):
+        def _on_deliver(self, peer: Any, message: Deliver) -> None:
+            # Neither the ballot nor the position of what comes again is looked at.
+            self._events.extend(message.parts)
+            self.delivered = max(self.delivered, message.last)
+            self._confirm_to = peer
+
+    return Factories(application=Trusting)
+
+
+def resume_where_the_router_stopped(_: pytest.MonkeyPatch) -> Factories:
+    class Deaf(Router[Any]):
+        def _on_resume(self, peer: Any, message: Resume) -> None:
+            # Takes everything waiting for delivered, whatever the destination states.
+            outbox = self.window.outbox(peer)
+            last = outbox.entries[-1].last[peer] if outbox.entries else message.delivered
+            super()._on_resume(peer, Resume(message.ballot, max(message.delivered, last)))
+            outbox.previous = message.delivered
+
+    return Factories(router=Deaf)
+
+
+def drop_the_window_at_failover(_: pytest.MonkeyPatch) -> Factories:
+    class Careless(Router[Any]):
+        def _change_leadership(self) -> None:
+            if self.broadcast.is_leader:
+                self._settle(self.window.stabilise(self.broadcast.learned, ()))
+                for outbox in self.window.outboxes.values():
+                    outbox.trimmed = -1
+            super()._change_leadership()
+
+    return Factories(router=Careless)
+
+
+def answer_before_every_scope_has(patch: pytest.MonkeyPatch) -> Factories:
+    def first(self: Any, operation: Any, scope: Any, at: int) -> bool:
+        operation.missing, operation.position = [], at
+        return True
+
+    patch.setattr(Client, "_cover", first)
+    return Factories()
+
+
+def send_again_only_what_was_never_sent(_: pytest.MonkeyPatch) -> Factories:
+    class Optimist(Application):
+        def _on_welcome(self, peer: Any, message: Welcome) -> None:
+            sent = self._sent
+            super()._on_welcome(peer, message)
+            self._sent = max(sent, self._sent)
+
+    return Factories(application=Optimist)
+
+
+PLANTS: dict[str, Plant] = {
+    plant.__name__: plant
+    for plant in (
+        acknowledge_before_a_majority,
+        promise_without_votes,
+        prefer_the_lowest_ballot,
+        route_by_the_config_before_the_last_change,
+        take_numbers_beyond_a_gap,
+        dedupe_by_the_stable_watermark,
+        forget_watermarks_at_failover,
+        acknowledge_a_void_write,
+        let_two_scopes_overlap,
+        deliver_to_an_old_leader,
+        resume_where_the_router_stopped,
+        drop_the_window_at_failover,
+        answer_before_every_scope_has,
+        send_again_only_what_was_never_sent,
+    )
+}
+
+
+@contextmanager
+def planted(plant: Plant) -> Iterator[Factories]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield plant(patch)
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_fault_is_found(name: str, record_property: Callable[[str, object], None]) -> None:
+    with planted(PLANTS[name]) as factories:
+        for seed in range(SEEDS):
+            violations = _violations(seed, factories)
+            if violations:
+                record_property("seed", seed)
+                print(f"{name}: found by seed {seed}: {violations[0][:160]}")
+                return
+    pytest.fail(f"{name} was not found within {SEEDS} seeds")
+
+
+def _violations(seed: int, factories: Factories) -> list[str]:
+    """Give what the checkers say; a run that breaks down altogether is found as well.
+
+    That a run goes round in circles is not enough: what is wrong must be named.
+    """
+    try:
+        found = run(seed, factories).violations
+        return [violation for violation in found if not violation.startswith("rest:")]
+    except (AssertionError, LookupError, ValueError, np.exceptions.AxisError) as error:
+        return [f"the run broke down: {error!r}"]
