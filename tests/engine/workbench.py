@@ -62,7 +62,7 @@ class Bench:
 
     def read_shape(self, where: Term | None, *names: str) -> Shape:
         outputs = tuple(Projection(name, self.col(name)) for name in names or self.schema.column_names)
-        return Shape(Kind.READ, 1, 1, where, outputs)
+        return Shape(Kind.READ, self.schema.id, 1, where, outputs)
 
     def update_shape(self, where: Term | None, **assigned: Term) -> Shape:
         pairs = tuple(Assignment(self.col(name).column, term) for name, term in assigned.items())
