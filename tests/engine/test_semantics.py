@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from crescando.engine.functions import is_comparable
-from crescando.engine.statement import Apply, Term
+from crescando.engine.statement import Apply, Kind, Term
 from crescando.errors import TypeMismatchError
 from crescando.schema import DataType
 from tests.engine.generator import World
