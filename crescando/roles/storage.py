@@ -294,6 +294,9 @@ class Storage:
     def _apply(self, message: Message, at: int) -> None:
         before = {table.id: table for table in self.config.tables}
         self.config = self.config.apply(message)
+        for client in [known for known in self._ledgers if not self.config.is_member(known)]:
+            if not self._ledgers[client].scopes:
+                del self._ledgers[client]
         after = {table.id: table for table in self.config.tables}
         for table in sorted(before.keys() | after.keys()):
             if before.get(table) != after.get(table):

@@ -135,6 +135,7 @@ class Super:
             if isinstance(event, ExpelledEvent):
                 self._out.stop = f"expelled at position {event.position}"
         if now_s >= self._ping_at_s:
+            self._forgive_own_pause(now_s)
             self._look_after(now_s)
             self._ping_at_s = now_s + self.timing.ping_s
         protocol = self.multicast.flush(now_s)
@@ -170,6 +171,13 @@ class Super:
         if watched.is_accused:
             watched.is_accused = False
             self._vote(Trust(peer))
+
+    def _forgive_own_pause(self, now_s: float) -> None:
+        """Do not hold a pause of this very process against those it watches."""
+        overdue_s = now_s - self._ping_at_s if self._ping_at_s else 0.0
+        if overdue_s > self.timing.ping_s:
+            for watched in self._watched.values():
+                watched.heard_s += overdue_s
 
     def _look_after(self, now_s: float) -> None:
         if self.multicast.lead is not None:

@@ -236,7 +236,7 @@ class SimulatedCluster:
             storages=storages,
             supers=self.rng.choice((1, 3)),
             replication=self.rng.randint(1, min(3, storages)),
-            paxos=PaxosTiming(window=self.rng.choice((1, 4, 8)), lag=self.rng.choice((2, 16, 1024))),
+            paxos=PaxosTiming(window=self.rng.choice((1, 4, 8)), lag=self.rng.choice((2, 2, 16, 1024))),
             router=RouterLimits(
                 batch_messages=self.rng.choice((2, 8, 8192)),
                 eager_messages=self.rng.choice((1, 16)),

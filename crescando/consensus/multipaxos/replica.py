@@ -235,10 +235,12 @@ class Replica(Generic[V]):
 
     def _keep_time(self, now_s: float) -> None:
         overdue_s = now_s - self._wake_at_s if self._wake_at_s is not None else 0.0
-        if overdue_s > self.timing.election_s / 2 and not self.is_leader:
-            # We were paused, not the leader: its messages are still in our queue.
-            self._heard_s = now_s
-            self._campaign_at_s = None
+        if overdue_s > self.timing.election_s / 2:
+            # We were paused, not the others: what they said is still in our queue,
+            # and a leader among us gets the time to hear that it is one no more.
+            self._heard_s = self._led_since_s = now_s
+            if not self.is_leader:
+                self._campaign_at_s = None
         if self._leader is not None and self._leader.is_prepared:
             if now_s >= self._heartbeat_at_s:
                 self._broadcast(self._heartbeat(now_s))

@@ -140,6 +140,7 @@ class Router(Generic[C]):
                 self._out.connect.append(peer)
             return
         self._sessions.pop(peer, None)
+        self._acknowledged.pop(peer, None)
         if peer in self.window.outboxes:
             self.window.outboxes[peer].close()
 
@@ -313,7 +314,8 @@ class Router(Generic[C]):
         for peer in self._sessions:
             # Under a new leadership nothing is sent before the destination has
             # stated how far it is: another leader may have served it meanwhile.
-            self.window.outbox(peer).close()
+            if peer in self.window.outboxes:
+                self.window.outboxes[peer].close()
             self._welcome(peer)
             self._touched[peer] = None
 
@@ -386,11 +388,12 @@ class Router(Generic[C]):
         self._pulse_at_s = now_s + self.limits.pulse_s
         ballot = self.broadcast.ballot
         for peer in self._sessions:
-            outbox = self.window.outbox(peer)
-            if outbox.is_open:
+            outbox = self.window.outboxes.get(peer)
+            if outbox is not None and outbox.is_open:
                 idle = outbox.previous if outbox.entries else self.mseq.position
                 self._out.send.append((peer, Pulse(ballot, idle)))
         lowest = min(self.window.entries, default=self.broadcast.learned + 1)
+        self.window.keep_lost(self.mseq.learned.keys() | self.mseq.departed.keys())
         lost = tuple((sender, n) for sender, ns in self.window.lost.items() for n in sorted(ns))
         for router in sorted(self._routers - {self.me}):
             self._out.send.append((router, StableUpTo(lowest - 1, lost)))

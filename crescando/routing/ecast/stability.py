@@ -12,7 +12,7 @@ Sources: RB13 Alg. 2 lines 11–12 and 17–27; EC11 §4.6 (quiescence).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
@@ -302,6 +302,11 @@ class Window(Generic[C]):
             del self._pending[sender]
             return learned
         return pending[0][0] - 1
+
+    def keep_lost(self, senders: Set[ProcessId]) -> None:
+        """Forget the lost numbers of all but some senders."""
+        for sender in [known for known in self.lost if known not in senders]:
+            del self.lost[sender]
 
     def forget_lost(self, sender: ProcessId, acknowledged: int) -> None:
         """Forget lost numbers that the sender has been told."""
