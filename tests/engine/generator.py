@@ -240,11 +240,13 @@ class World:
             return flag
         if style < 0.72 and not self.plain and (text := self._column_of(STRING)) is not None:
             return Apply("like", (text, self._parameter(STRING, lambda: random.choice(PATTERNS))), BOOL)
-        if style < 0.82:
-            return self._computed_test(depth)
-        return self._comparison() if style < 0.95 else self._key_test()
+        if style < (0.82 if self.plain else 0.87):
+            return self._computed_test(max(depth, 1))
+        return self._comparison() if style < 0.96 else self._key_test()
 
     def _computed_test(self, depth: int) -> Term:
+        if not self.plain and self.random.random() < 0.4:
+            return self._risky_test()
         kinds = [INT64, FLOAT64, DATE] if self.plain else [INT64, FLOAT64, STRING, DATE, TIMESTAMP]
         kind = self.random.choice(kinds)
         left = self.term(kind, depth)
@@ -252,6 +254,22 @@ class World:
             many = lambda: tuple(self.value(kind) for _ in range(3))  # noqa: E731
             return Apply("in", (left, self._parameter(kind, many, many=True)), BOOL)
         return Apply(self.random.choice(("=", "<", ">=", "<>")), (left, self._parameter(kind)), BOOL)
+
+    def _risky_test(self) -> Term:
+        """Give a predicate that is an ERROR on some rows."""
+        random = self.random
+        whole, text = self._column_of(*INTEGERS, DataType.FLOAT32, FLOAT64), self._column_of(STRING)
+        if text is not None and (whole is None or random.random() < 0.3):
+            kind = random.choice((INT64, FLOAT64, DATE))
+            return Apply("<", (Apply("cast", (text,), kind), self._parameter(kind)), BOOL)
+        if whole is None:
+            return self._comparison()
+        kind = INT64 if whole.type.is_integer else FLOAT64
+        if kind is INT64 and random.random() < 0.3:
+            limit = self._parameter(INT64, lambda: 2**63 - random.randrange(1, 9))
+            return Apply(">", (Apply("+", (whole, limit), INT64), limit), BOOL)
+        ratio = Apply(random.choice(("div", "%", "floordiv")), (self._parameter(kind), whole), kind)
+        return Apply(random.choice(("=", "<>", ">")), (ratio, self._parameter(kind)), BOOL)
 
     def _any_term(self, depth: int) -> Term:
         column = self.random.choice(self.columns)
@@ -305,7 +323,7 @@ class World:
             return Apply("date_diff", (day, self._parameter(DATE)), INT64)
         if style < 0.4:
             return Apply(random.choice(("neg", "abs")), (self.term(INT64, depth - 1),), INT64)
-        ops = ("+", "-", "*") if self.plain else ("+", "-", "*", "div", "floordiv", "%")
+        ops = ("+", "-", "*") if self.plain else ("+", "-", "*", "div", "div", "floordiv", "%", "%")
         left = self._column_of(*INTEGERS) or self.term(INT64, depth - 1)
         right = self.term(INT64, depth - 1) if random.random() < 0.5 else self._parameter(INT64)
         return Apply(random.choice(ops), (left, right), INT64)
