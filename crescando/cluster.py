@@ -1,8 +1,8 @@
 """The composition root: `open` makes an embedded cluster, and `Cluster` looks after it.
 
 Every process of the cluster lives in this process: the protocol cores share
-one event loop in one background thread, each storage process scans in a thread
-of its own. The same cores run in the simulator.
+one event loop in one background thread, and the storage processes take turns at
+scanning in another. The same cores run in the simulator.
 """
 
 from __future__ import annotations
@@ -84,7 +84,6 @@ class _Process:
     core: ProcessCore
     pump: Pump
     engine: Engine | None = None
-    scanner: ThreadPoolExecutor | None = None
     reason: str = ""
 
 
@@ -105,6 +104,7 @@ class Cluster:
         self._assembly = Assembly(spec)
         self._loop = LoopThread("crescando")
         self._hub = InProcessHub(self._loop)
+        self._scanner = ThreadPoolExecutor(spec.scan_threads, thread_name_prefix="crescando-scan")
         self._processes: dict[ProcessId, _Process] = {}
         self._backends: list[LoopBackend] = []
         self._n_clients = 0
@@ -126,19 +126,15 @@ class Cluster:
 
     def _run(self, core: ProcessCore, engine: Engine | None = None) -> None:
         def execute(work: Execution) -> None:
-            if process.engine is None or process.scanner is None:
-                return
-            done = process.scanner.submit(work.run, process.engine)
-            done.add_done_callback(lambda future: self._executed(process, future))
+            if process.engine is not None:
+                done = self._scanner.submit(work.run, process.engine)
+                done.add_done_callback(lambda future: self._executed(process, future))
 
         def stopped(reason: str) -> None:
             self._forget(process, reason)
 
         pump = Pump(core, self._hub, self._loop, execute=execute, stopped=stopped)
-        scanner = None
-        if engine is not None:
-            scanner = ThreadPoolExecutor(1, thread_name_prefix=f"crescando-{core.me.node}")
-        process = self._processes[core.me] = _Process(core, pump, engine, scanner)
+        process = self._processes[core.me] = _Process(core, pump, engine)
         pump.start()
 
     def _executed(self, process: _Process, future: Future[Any]) -> None:
@@ -160,8 +156,6 @@ class Cluster:
     def _forget(self, process: _Process, reason: str) -> None:
         process.reason = reason
         process.engine = None
-        if process.scanner is not None:
-            process.scanner.shutdown(wait=False, cancel_futures=True)
 
     # Sessions.
 
@@ -331,9 +325,7 @@ class Cluster:
             self._loop.call(stop, max(0.1, deadline_s - time.monotonic()))
         except CrescandoError as error:
             logger.warning("the store's loop does not answer: %s", error)
-        for process in self._processes.values():
-            if process.scanner is not None:
-                process.scanner.shutdown(wait=True, cancel_futures=True)
+        self._scanner.shutdown(wait=True, cancel_futures=True)
         self._loop.stop(max(0.1, deadline_s - time.monotonic()))
 
     def __repr__(self) -> str:
