@@ -29,14 +29,21 @@ from crescando.engine.table import Table
 from crescando.engine.values import Errors
 from crescando.engine.writer import Writer
 
-WINDOW_PAIRS = 1 << 20
+WINDOW_PAIRS = 1 << 18
 """Operations are replayed in windows of about so many pairs: broad writes stay in memory."""
 
 WINDOW_OPERATIONS = 2_048
 """Operations per window where matches must be looked up again: a hot row's
 look-up finds all that follow, so that its cost grows with the square."""
 
+PAIRS_MAX = 1 << 22
+"""More pairs than this at once are not held: the window is replayed in halves."""
+
 _NEVER = np.iinfo(np.int64).max
+
+
+class TooManyPairs(Exception):  # noqa: N818  # A signal to halve a window, not a fault.
+    """A window has more matches than are held at once; nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +95,10 @@ def join_events(parts: Sequence[tuple[I64, I64, int, I64, Errors | None]], span:
     item = np.concatenate([part[3] for part in parts])
     error = np.concatenate([np.zeros(len(p[0]), np.uint8) if p[4] is None else p[4] for p in parts])
     code = image * span + time
-    order = np.argsort(code, kind="stable")
-    return Events(image, time, group, item, error, code).pick(order)
+    events = Events(image, time, group, item, error, code)
+    if (code[1:] >= code[:-1]).all():
+        return events  # One broad operation: its rows come in order.
+    return events.pick(np.argsort(code, kind="stable"))
 
 
 class Replay:
@@ -107,6 +116,8 @@ class Replay:
         Image of each slot.
     matchers : dict of int to Matcher
         By index of the group, of all its operations.
+    readers : dict of int to Reader
+        By index of the group.
     writer : Writer
     evaluator : Evaluator
     """
@@ -119,6 +130,7 @@ class Replay:
         incoming: dict[int, Incoming],
         slot_images: I64,
         matchers: dict[int, Matcher],
+        readers: dict[int, Reader],
         writer: Writer,
         evaluator: Evaluator,
     ) -> None:
@@ -127,6 +139,7 @@ class Replay:
         self._groups = groups
         self._incoming = incoming
         self._whole = matchers
+        self._readers = readers
         self._writer = writer
         self._evaluator = evaluator
         self._arrivals = self._arrange(slot_images)
@@ -135,7 +148,9 @@ class Replay:
         )
         self._is_dynamic = [bool(group.plan.tested & updated) for group in groups]
         read_columns = frozenset[int]().union(*(g.plan.used for g in groups if g.plan.is_read))
-        self.snapshots = Snapshots(images, read_columns | set(table.key_ids))
+        self._read_columns = read_columns | set(table.key_ids)
+        self._snapshots = Snapshots(images, self._read_columns)
+        self._n_seen = 0
         self._seen: dict[int, list[tuple[I64, I64, Errors]]] = {}
 
     def _arrange(self, slot_images: I64) -> Events:
@@ -165,7 +180,9 @@ class Replay:
             estimate for cutting the batch into windows.
         """
         for start, stop in self._windows(pairs_per_operation):
-            self._run_window(start, stop)
+            active = np.arange(self._images.n_rows)
+            self._advance(start, stop, active, np.full(len(active), start * self._width - 1))
+        self._answer()
 
     def _windows(self, pairs_per_operation: I64) -> Iterator[tuple[int, int]]:
         longest = len(pairs_per_operation)
@@ -180,17 +197,25 @@ class Replay:
             yield start, stop
             start = stop
 
-    def _run_window(self, start: int, stop: int) -> None:
-        """Replay the operations from `start` to before `stop`, numbered in the batch."""
+    def _advance(self, start: int, stop: int, active: I64, clock: I64) -> None:
+        """Replay the operations from `start` to before `stop` on some images.
+
+        Parameters
+        ----------
+        start, stop : int
+            Places in the batch.
+        active, clock : ndarray of int64, shape (n,)
+            Images, and the time up to which each has been replayed.
+        """
         matchers = self._matchers(start, stop)
-        first, last = start * self._width, stop * self._width
-        inside = (self._arrivals.time >= first) & (self._arrivals.time < last)
-        arrivals = self._arrivals.pick(inside.nonzero()[0])
-        static, dynamic = self._look_up_all(matchers)
-        static_writes = _merge(static[0], arrivals)
+        try:
+            static, dynamic = self._look_up_all(matchers, active, clock, stop - start > 1)
+        except TooManyPairs:
+            self._halve(start, stop, active, clock)
+            return
+        within = (self._arrivals.time >= start * self._width) & (self._arrivals.time < stop * self._width)
+        static_writes = _merge(static[0], self._arrivals.pick(within.nonzero()[0]))
         static_reads = static[1]
-        active = np.arange(self._images.n_rows)
-        clock = np.full(len(active), first - 1)
         while len(active):
             write, due = self._next_writes(active, clock, static_writes, dynamic[0])
             self._show(active, clock, due, static_reads, dynamic[1])
@@ -201,7 +226,22 @@ class Replay:
             active, clock = active[movers], due[movers]
             lasting = self._images.alive[active] | self._images.is_key_group[active]
             active, clock = active[lasting], clock[lasting]
-            dynamic = self._look_up_again(matchers, active, clock)
+            if len(active) == 0:
+                break
+            start = int(clock.min() + 1) // self._width
+            try:
+                dynamic = self._look_up_again(matchers, active, clock, stop - start > 1)
+            except TooManyPairs:
+                self._halve(start, stop, active, clock)
+                return
+        if self._n_seen > WINDOW_PAIRS:
+            self._answer()
+
+    def _halve(self, start: int, stop: int, active: I64, clock: I64) -> None:
+        """Replay a window that has too many matches in two halves, one after the other."""
+        middle = (start + stop) // 2
+        self._advance(start, middle, active, clock)
+        self._advance(middle, stop, active, np.maximum(clock, middle * self._width - 1))
 
     def _matchers(self, start: int, stop: int) -> dict[int, Matcher]:
         """Give matchers of the operations in a window, by index of the group."""
@@ -218,35 +258,43 @@ class Replay:
         return matchers
 
     def _look_up_all(
-        self, matchers: dict[int, Matcher]
+        self, matchers: dict[int, Matcher], active: I64, clock: I64, bounded: bool
     ) -> tuple[tuple[Events, Events], tuple[Events, Events]]:
-        """Match every living image; split into what stays valid and what must be looked up again."""
-        living = self._images.alive.nonzero()[0]
-        grouped = self._images.is_key_group[living]
+        """Match living images; split into what stays valid and what must be looked up again."""
+        alive = self._images.alive[active]
+        plain = active[alive & ~self._images.is_key_group[active]]
         lasting = [index for index in matchers if not self._is_dynamic[index]]
-        passing = [index for index in matchers if self._is_dynamic[index]]
-        static = self._find(matchers, [(lasting, living[~grouped])])
-        dynamic = self._find(matchers, [(lasting, living[grouped]), (passing, living)])
-        return static, dynamic
+        static = self._find(matchers, [(lasting, plain)], bounded)
+        return static, self._look_up_again(matchers, active, clock, bounded)
 
-    def _look_up_again(self, matchers: dict[int, Matcher], active: I64, clock: I64) -> tuple[Events, Events]:
-        """Match the images that have just changed with the operations that follow."""
+    def _look_up_again(
+        self, matchers: dict[int, Matcher], active: I64, clock: I64, bounded: bool
+    ) -> tuple[Events, Events]:
+        """Match images that may have changed with the operations that follow."""
         living = self._images.alive[active]
         grouped = living & self._images.is_key_group[active]
         lasting = [index for index in matchers if not self._is_dynamic[index]]
         passing = [index for index in matchers if self._is_dynamic[index]]
-        if not (passing and living.any()) and not grouped.any():
+        if not (passing and living.any()) and not (lasting and grouped.any()):
             return _NOTHING, _NOTHING
-        found = self._find(matchers, [(lasting, active[grouped]), (passing, active[living])])
+        wanted = [(lasting, active[grouped]), (passing, active[living])]
+        found = self._find(matchers, wanted, bounded)
         times = np.full(self._images.n_rows, -1)
         times[active] = clock
         writes, reads = (events.pick((events.time > times[events.image]).nonzero()[0]) for events in found)
         return writes, reads
 
     def _find(
-        self, matchers: dict[int, Matcher], wanted: Iterable[tuple[list[int], I64]]
+        self, matchers: dict[int, Matcher], wanted: Iterable[tuple[list[int], I64]], bounded: bool
     ) -> tuple[Events, Events]:
-        """Match groups with images; gives the writes and the reads."""
+        """Match groups with images; gives the writes and the reads.
+
+        Raises
+        ------
+        TooManyPairs
+            If `bounded` and there are more than `PAIRS_MAX`.
+        """
+        n_pairs = 0
         writes: list[tuple[I64, I64, int, I64, Errors | None]] = []
         reads: list[tuple[I64, I64, int, I64, Errors | None]] = []
         for indices, images in wanted:
@@ -262,6 +310,9 @@ class Replay:
                             errors = None if errors is None else errors[seen]
                     part = rows, group.order[items] * self._width, index, items, errors
                     (reads if group.plan.is_read else writes).append(part)
+                    n_pairs += len(rows)
+                    if bounded and n_pairs > PAIRS_MAX:
+                        raise TooManyPairs
         return join_events(writes, self._span), join_events(reads, self._span)
 
     def _next_writes(self, active: I64, clock: I64, static: Events, dynamic: Events) -> tuple[Events, I64]:
@@ -306,7 +357,8 @@ class Replay:
             return
         events = shown[0] if len(shown) == 1 else _chain(shown[0], shown[1])
         images, copies = np.unique(events.image, return_inverse=True)
-        copies = copies + self.snapshots.take(images)
+        copies = copies + self._snapshots.take(images)
+        self._n_seen += len(copies)
         for index, places in _by_group(events.group):
             piece = copies[places], events.item[places], events.error[places]
             self._seen.setdefault(index, []).append(piece)
@@ -327,11 +379,14 @@ class Replay:
             if len(images):
                 self._writer.apply(group, images, items)
 
-    def answer(self, readers: dict[int, Reader]) -> None:
-        """Hand everything that reads saw to their readers, by index of the group."""
+    def _answer(self) -> None:
+        """Hand what reads saw since the last time to their readers."""
         for index, pieces in self._seen.items():
             copies, operations, errors = (np.concatenate(column) for column in zip(*pieces, strict=True))
-            readers[index].add(self.snapshots, copies, operations, errors)
+            self._readers[index].add(self._snapshots, copies, operations, errors)
+        self._seen.clear()
+        self._n_seen = 0
+        self._snapshots = Snapshots(self._images, self._read_columns)
 
 
 def _merge(left: Events, right: Events) -> Events:

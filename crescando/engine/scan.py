@@ -346,11 +346,11 @@ class Cycle:
             self._incoming,
             self._slot_images,
             self._matchers,
+            self._readers,
             writer,
             self._evaluator,
         )
         replay.run(self._pairs)
-        replay.answer(self._readers)
         written = frozenset[int]().union(*(g.plan.assigned for g in self._groups if not g.plan.is_read))
         # A row that dies and is born again in one batch differs in any column.
         images.write_back(images.column_ids if self._incoming else written)

@@ -303,10 +303,17 @@ def test_a_text_made_by_an_update_is_found_by_later_predicates_of_the_batch() ->
 def test_small_windows_and_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(order, "WINDOW_PAIRS", 40)
     monkeypatch.setattr(order, "WINDOW_OPERATIONS", 3)
+    monkeypatch.setattr(order, "PAIRS_MAX", 30)
     monkeypatch.setattr(index, "PIECE_PAIRS", 16)
     monkeypatch.setattr(match, "PIECE_PAIRS", 16)
     monkeypatch.setattr(match, "_CROSS_ROWS_MAX", 8)
     for seed in range(400_000, 400_030):
+        play(seed, Shares(), (), 6)
+
+
+def test_windows_that_overflow_are_replayed_in_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(order, "PAIRS_MAX", 60)
+    for seed in range(500_000, 500_030):
         play(seed, Shares(), (), 6)
 
 
