@@ -341,7 +341,7 @@ class Replica(Generic[V]):
     def _on_promise(self, peer: ProcessId, message: Promise[V], now_s: float) -> None:
         if self._leader is None or message.ballot != self._leader.ballot:
             return
-        if message.trimmed >= self._leader.first:
+        if message.trimmed >= self._leader.first and not self._leader.is_prepared:
             # This member has forgotten votes that we would need: learn from it first.
             self._step_down(now_s)
             self._fetch(peer)
