@@ -34,11 +34,14 @@ class SuperTiming:
         Spacing of pings.
     refusals : int
         Refused sessions in a row that count as silence.
+    probe_s : float
+        Spacing of attempts to reach a process that has refused a session.
     """
 
     suspicion_s: float = 3.0
     ping_s: float = 0.5
     refusals: int = 3
+    probe_s: float = 0.1
 
 
 @dataclass(slots=True)
@@ -109,7 +112,11 @@ class Super:
 
     def on_refused(self, peer: ProcessId, now_s: float) -> None:
         if peer in self._watched:
-            self._watched[peer].refusals += 1
+            watched = self._watched[peer]
+            watched.refusals += 1
+            if not watched.is_accused:
+                # Nobody answers there: find out soon whether that was a moment's matter.
+                self._ping_at_s = min(self._ping_at_s, now_s + self.timing.probe_s)
         else:
             self.multicast.on_refused(peer, now_s)
 
