@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crescando.client.base import Piece, ReadOutcome, Request, SchemaChanged, WriteOutcome
-from crescando.engine.base import Count, Failed, Partials, Results, Rows, Written
+from crescando.engine.base import Failed, Results, Rows, Written
 from crescando.engine.statement import Kind, encode_call, encode_parameters, encode_shapes
 from crescando.errors import (
     ClosedError,
@@ -28,11 +28,12 @@ from crescando.errors import (
     RefusedError,
 )
 from crescando.process import Output, earliest
+from crescando.roles.flight import InFlight, subtract
 from crescando.roles.messages import Answered, Attach, Inquire, Inquired, Ping, Pong, ReadReplica
 from crescando.routing.base import ExpelledEvent, Multicast, StableEvent
 from crescando.routing.batch import Message, submission
 from crescando.routing.ecast.messages import ConfigRequest, ConfigState, Welcome
-from crescando.types import KeyRange, MessageKind, Position, ProcessId, Scope, Verdict
+from crescando.types import KeyRange, MessageKind, Position, ProcessId, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,28 +80,6 @@ class Completion:
 
 
 @dataclass(slots=True)
-class _Operation:
-    """A submitted data operation, until it has its outcome."""
-
-    token: int
-    number: int
-    request: Request
-    missing: list[KeyRange]
-    position: int = -1
-    is_stable: bool = False
-    stable_s: float = 0.0
-    inquiry: int = 0
-    pieces: list[Piece] = field(default_factory=list)
-    partials: list[Partials] = field(default_factory=list)
-    counts: list[Count] = field(default_factory=list)
-    failures: list[Failed] = field(default_factory=list)
-
-    @property
-    def is_read(self) -> bool:
-        return self.request.shape.kind is Kind.READ
-
-
-@dataclass(slots=True)
 class _Inquiry:
     """A question to every reachable owner, about operations that lack an outcome."""
 
@@ -140,7 +119,7 @@ class Client:
         self._open: dict[ProcessId, None] = {}
         self._reconnect: dict[ProcessId, float] = {}
         self._waiting: deque[tuple[int, Request]] = deque()
-        self._operations: dict[int, _Operation] = {}
+        self._operations: dict[int, InFlight] = {}
         self._configurations: dict[int, int] = {}
         self._config_tokens: list[int] = []
         self._replica_tokens: dict[int, tuple[int, ProcessId]] = {}
@@ -317,7 +296,7 @@ class Client:
                         self.me, number, kind, request.shape.table, request.ranges, self._offset(), payload
                     )
                 )
-                self._operations[number] = _Operation(token, number, request, list(request.ranges))
+                self._operations[number] = InFlight(token, number, request, list(request.ranges))
                 n_bytes += len(payload)
             self._submit(messages, encode_shapes(tuple(shapes)))
 
@@ -333,9 +312,9 @@ class Client:
             self._on_rows(rows)
         for partials in results.partials:
             operation = self._operations.get(partials.number)
-            if operation is not None and self._cover(operation, partials.scope, partials.position):
+            if operation is not None and operation.cover(partials.scope, partials.position):
                 operation.partials.append(partials)
-                self._finish_if_covered(operation)
+                self._finish_if_done(operation)
         for written in results.written:
             self._on_written(written)
         for failed in results.failed:
@@ -355,18 +334,18 @@ class Client:
                     self._completions.append(Completion(token, outcome=outcome))
                 continue
             operation = self._operations.get(number)
-            if operation is not None and self._cover(operation, scope, at):
+            if operation is not None and operation.cover(scope, at):
                 operation.pieces.append(piece)
-                self._finish_if_covered(operation)
+                self._finish_if_done(operation)
 
     def _on_written(self, written: Written) -> None:
         operation = self._operations.get(written.number)
         if operation is None:
             return
         for count in written.counts:
-            if self._cover(operation, (count.key_range,), written.position):
+            if operation.cover((count.key_range,), written.position):
                 operation.counts.append(count)
-        self._finish_if_covered(operation)
+        self._finish_if_done(operation)
 
     def _on_failed(self, failed: Failed) -> None:
         if failed.number < 0:
@@ -381,42 +360,27 @@ class Client:
             self._fail(operation, SchemaChanged(failed.text))
         elif failed.kind != "read":
             self._fail(operation, RefusedError(failed.text))
-        elif self._cover(operation, failed.scope, failed.position):
+        elif operation.cover(failed.scope, failed.position):
             operation.failures.append(failed)
-            self._finish_if_covered(operation)
+            self._finish_if_done(operation)
 
-    def _cover(self, operation: _Operation, scope: Scope, at: int) -> bool:
-        """Take an answer's scope off what is missing; False if nothing of it was."""
-        left = subtract(operation.missing, scope)
-        if left == operation.missing:
-            return False
-        operation.missing = left
-        operation.position = at
-        return True
-
-    def _finish_if_covered(self, operation: _Operation) -> None:
-        if operation.missing:
+    def _finish_if_done(self, operation: InFlight) -> None:
+        if not operation.is_done:
             return
-        at = Position(operation.position)
-        if operation.failures:
-            first = min(operation.failures, key=lambda failed: (_key_order(failed.key), failed.text))
-            self._fail(operation, ReadFailedError(f"{first.text} (smallest key {first.key!r})"))
-        elif operation.is_read:
-            outcome = ReadOutcome(at, tuple(operation.pieces), tuple(operation.partials))
-            self._complete(operation, Completion(operation.token, outcome=outcome))
-        elif operation.is_stable:
-            # A write is told done only when it is also on every correct replica.
-            written = WriteOutcome(at, tuple(operation.counts))
-            self._complete(operation, Completion(operation.token, outcome=written))
+        try:
+            completion = Completion(operation.token, outcome=operation.outcome())
+        except ReadFailedError as error:
+            completion = Completion(operation.token, error=error)
+        self._complete(operation, completion)
 
-    def _complete(self, operation: _Operation, completion: Completion) -> None:
+    def _complete(self, operation: InFlight, completion: Completion) -> None:
         del self._operations[operation.number]
         if not operation.is_stable and completion.error is None:
             # A read's answer proves that its message is ordered on a majority.
             self._completions.append(Completion(operation.token, is_stable=True))
         self._completions.append(completion)
 
-    def _fail(self, operation: _Operation, error: Exception) -> None:
+    def _fail(self, operation: InFlight, error: Exception) -> None:
         self._complete(operation, Completion(operation.token, error=error))
 
     def _on_stable(self, event: StableEvent, now_s: float) -> None:
@@ -443,7 +407,7 @@ class Client:
                 operation.is_stable = True
                 operation.stable_s = now_s
                 self._completions.append(Completion(operation.token, is_stable=True))
-                self._finish_if_covered(operation)
+                self._finish_if_done(operation)
 
     def _on_expelled(self, event: ExpelledEvent) -> None:
         self._closed = f"this client was expelled from the cluster at position {event.position}"
@@ -457,7 +421,7 @@ class Client:
             token, _ = self._waiting.popleft()
             self._completions.append(Completion(token, error=ClosedError(self._closed)))
 
-    def _resubmit(self, operation: _Operation) -> None:
+    def _resubmit(self, operation: InFlight) -> None:
         """Send a read again, whole, at a new position; never across an own later write."""
         if self._last_write > operation.number:
             text = "the read's owner failed, and the session has written since; retry it"
@@ -536,35 +500,3 @@ class Client:
         lead = self.multicast.lead
         if self._config_tokens and lead is not None:
             self._out.send.append((lead, ConfigRequest()))
-
-
-def subtract(ranges: list[KeyRange], scope: Scope) -> list[KeyRange]:
-    """Take a scope off some ranges.
-
-    Parameters
-    ----------
-    ranges : list of KeyRange
-        Disjoint and ascending.
-    scope : Scope
-        Disjoint and ascending.
-    """
-    left = ranges
-    for low, high in scope:
-        if not left:
-            break
-        cut: list[KeyRange] = []
-        for key_range in left:
-            if high < key_range.low or low > key_range.high:
-                cut.append(key_range)
-                continue
-            if key_range.low < low:
-                cut.append(KeyRange(key_range.low, low - 1))
-            if key_range.high > high:
-                cut.append(KeyRange(high + 1, key_range.high))
-        left = cut
-    return left
-
-
-def _key_order(key: tuple[Any, ...]) -> tuple[tuple[int, Any], ...]:
-    """Order keys whose parts may be missing."""
-    return tuple((0, 0) if part is None else (1, part) for part in key)

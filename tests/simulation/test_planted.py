@@ -13,7 +13,7 @@ import pytest
 from crescando.consensus.base import NO_BALLOT
 from crescando.consensus.multipaxos.messages import Promise, Vote
 from crescando.consensus.multipaxos.replica import Replica
-from crescando.roles.client import Client
+from crescando.roles.flight import InFlight
 from crescando.routing.ecast import router as router_module
 from crescando.routing.ecast.application import Application
 from crescando.routing.ecast.messages import Deliver, Resume, Stable, Welcome
@@ -182,11 +182,11 @@ def drop_the_window_at_failover(_: pytest.MonkeyPatch) -> Factories:
 
 
 def answer_before_every_scope_has(patch: pytest.MonkeyPatch) -> Factories:
-    def first(self: Any, operation: Any, scope: Any, at: int) -> bool:
-        operation.missing, operation.position = [], at
+    def first(self: Any, scope: Any, at: int) -> bool:
+        self.missing, self.position = [], at
         return True
 
-    patch.setattr(Client, "_cover", first)
+    patch.setattr(InFlight, "cover", first)
     return Factories()
 
 

@@ -1,0 +1,116 @@
+"""One data operation on its way, and what is still missing of its outcome.
+
+An operation is done when every ring range it asked for is covered by exactly
+one answer: scopes prove it, and an answer that covers nothing new is a
+duplicate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from crescando.client.base import Piece, ReadOutcome, Request, WriteOutcome
+from crescando.engine.base import Count, Failed, Partials
+from crescando.engine.statement import Kind
+from crescando.errors import ReadFailedError
+from crescando.types import KeyRange, Position, Scope
+
+
+@dataclass(slots=True)
+class InFlight:
+    """A submitted data operation, until it has its outcome.
+
+    Attributes
+    ----------
+    token : int
+        What the user calls it; a resubmitted read keeps it.
+    number : int
+        The sequence number of its message.
+    missing : list of KeyRange
+        Ring ranges that no answer covers yet; disjoint and ascending.
+    stable_s : float
+        When it became stable, or the owners were last asked.
+    inquiry : int
+        The last inquiry that asked about it.
+    """
+
+    token: int
+    number: int
+    request: Request
+    missing: list[KeyRange]
+    position: int = -1
+    is_stable: bool = False
+    stable_s: float = 0.0
+    inquiry: int = 0
+    pieces: list[Piece] = field(default_factory=list)
+    partials: list[Partials] = field(default_factory=list)
+    counts: list[Count] = field(default_factory=list)
+    failures: list[Failed] = field(default_factory=list)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it changes nothing."""
+        return self.request.shape.kind is Kind.READ
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its outcome may be told: a write must also be on every correct replica."""
+        return not self.missing and (self.is_read or self.is_stable)
+
+    def cover(self, scope: Scope, at: int) -> bool:
+        """Take an answer's scope off what is missing; False if nothing of it was."""
+        left = subtract(self.missing, scope)
+        if left == self.missing:
+            return False
+        self.missing = left
+        self.position = at
+        return True
+
+    def outcome(self) -> ReadOutcome | WriteOutcome:
+        """Give the outcome of an operation that is done.
+
+        Raises
+        ------
+        ReadFailedError
+            If an answer was a failure: that of the smallest key, whoever told it.
+        """
+        at = Position(self.position)
+        if self.failures:
+            first = min(self.failures, key=lambda failed: (_key_order(failed.key), failed.text))
+            raise ReadFailedError(f"{first.text} (smallest key {first.key!r})")
+        if self.is_read:
+            return ReadOutcome(at, tuple(self.pieces), tuple(self.partials))
+        return WriteOutcome(at, tuple(self.counts))
+
+
+def subtract(ranges: list[KeyRange], scope: Scope) -> list[KeyRange]:
+    """Take a scope off some ranges.
+
+    Parameters
+    ----------
+    ranges : list of KeyRange
+        Disjoint and ascending.
+    scope : Scope
+        Disjoint and ascending.
+    """
+    left = ranges
+    for low, high in scope:
+        if not left:
+            break
+        cut: list[KeyRange] = []
+        for key_range in left:
+            if high < key_range.low or low > key_range.high:
+                cut.append(key_range)
+                continue
+            if key_range.low < low:
+                cut.append(KeyRange(key_range.low, low - 1))
+            if key_range.high > high:
+                cut.append(KeyRange(high + 1, key_range.high))
+        left = cut
+    return left
+
+
+def _key_order(key: tuple[Any, ...]) -> tuple[tuple[int, Any], ...]:
+    """Order keys whose parts may be missing."""
+    return tuple((0, 0) if part is None else (1, part) for part in key)
