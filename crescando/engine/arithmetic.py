@@ -10,6 +10,7 @@ the causes it raised; the caller drops causes on such rows.
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -171,8 +172,6 @@ UNARY: dict[str, Callable[[Array], Raised]] = {"neg": negate, "abs": absolute, "
 
 def round_half_away(array: Array, digits: Array | None) -> Raised:
     """Round to decimal digits, ties of the exact binary value away from zero (projections only)."""
-    from decimal import ROUND_HALF_UP, Context, Decimal
-
     n = len(array) if digits is None else max(len(array), len(digits))
     places = np.zeros(1, np.int64) if digits is None else np.clip(digits.astype(np.int64), -400, 400)
     whole = array.dtype.kind != "f"

@@ -52,10 +52,13 @@ class Coverage:
         if (cover == _WHOLE).all():
             return None
         seen: Mask = cover == _WHOLE
-        for pair in (cover == _PART).nonzero()[0].tolist():
-            position = int(positions[pair])
-            scope = self.scopes[int(self.scope[int(operations[pair])])]
-            seen[pair] = any(low <= position <= high for low, high in scope)
+        cut = (cover == _PART).nonzero()[0]
+        numbers = self.scope[operations[cut]]
+        for number in np.unique(numbers).tolist():
+            pairs = cut[numbers == number]
+            at = positions[pairs]
+            for low, high in self.scopes[number]:
+                seen[pairs] |= (at >= np.uint64(low)) & (at <= np.uint64(high))
         return seen
 
 

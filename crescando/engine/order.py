@@ -13,11 +13,11 @@ the images that changed. The result equals one operation at a time, always.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from crescando.engine.evaluator import Evaluator
+from crescando.engine.events import NOTHING, Events, Part, by_group, chain, join_events, merge
 from crescando.engine.group import Group
 from crescando.engine.images import Images, Snapshots
 from crescando.engine.incoming import Incoming
@@ -44,61 +44,6 @@ _NEVER = np.iinfo(np.int64).max
 
 class TooManyPairs(Exception):  # noqa: N818  # A signal to halve a window, not a fault.
     """A window has more matches than are held at once; nothing was changed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Events:
-    """Pairs of image and time, ascending by both, with what happens there.
-
-    Attributes
-    ----------
-    image, time : ndarray of int64, shape (n,)
-    group, item : ndarray of int64
-        The group, and the local operation in it (or, for inserts and upserts,
-        the index of the incoming row).
-    error : ndarray of uint8
-        Cause, if the predicate is an ERROR on the image.
-    code : ndarray of int64
-        ``image * span + time``: one number that sorts as the pair does.
-    """
-
-    image: I64
-    time: I64
-    group: I64
-    item: I64
-    error: Errors
-    code: I64
-
-    def pick(self, places: I64 | slice) -> Events:
-        """Give some of the events."""
-        return Events(
-            self.image[places],
-            self.time[places],
-            self.group[places],
-            self.item[places],
-            self.error[places],
-            self.code[places],
-        )
-
-
-_NONE: I64 = np.zeros(0, np.int64)
-_NOTHING = Events(_NONE, _NONE, _NONE, _NONE, np.zeros(0, np.uint8), _NONE)
-
-
-def join_events(parts: Sequence[tuple[I64, I64, int, I64, Errors | None]], span: int) -> Events:
-    """Put events (image, time, group, item, errors) of many groups into one order."""
-    if not parts:
-        return _NOTHING
-    image = np.concatenate([part[0] for part in parts])
-    time = np.concatenate([part[1] for part in parts])
-    group = np.repeat([part[2] for part in parts], [len(part[0]) for part in parts])
-    item = np.concatenate([part[3] for part in parts])
-    error = np.concatenate([np.zeros(len(p[0]), np.uint8) if p[4] is None else p[4] for p in parts])
-    code = image * span + time
-    events = Events(image, time, group, item, error, code)
-    if (code[1:] >= code[:-1]).all():
-        return events  # One broad operation: its rows come in order.
-    return events.pick(np.argsort(code, kind="stable"))
 
 
 class Replay:
@@ -159,7 +104,7 @@ class Replay:
         A time is ``operation * width + occurrence``: rows of one statement with
         equal keys follow one another.
         """
-        parts: list[tuple[I64, I64, int, I64, Errors | None]] = []
+        parts: list[Part] = []
         occurrences = {index: _occurrences(rows) for index, rows in self._incoming.items()}
         self._width = 1 + max((int(o.max()) for o in occurrences.values() if len(o)), default=0)
         last = max((int(group.order[-1]) for group in self._groups), default=0)
@@ -214,7 +159,7 @@ class Replay:
             self._halve(start, stop, active, clock)
             return
         within = (self._arrivals.time >= start * self._width) & (self._arrivals.time < stop * self._width)
-        static_writes = _merge(static[0], self._arrivals.pick(within.nonzero()[0]))
+        static_writes = merge(static[0], self._arrivals.pick(within.nonzero()[0]))
         static_reads = static[1]
         while len(active):
             write, due = self._next_writes(active, clock, static_writes, dynamic[0])
@@ -276,7 +221,7 @@ class Replay:
         lasting = [index for index in matchers if not self._is_dynamic[index]]
         passing = [index for index in matchers if self._is_dynamic[index]]
         if not (passing and living.any()) and not (lasting and grouped.any()):
-            return _NOTHING, _NOTHING
+            return NOTHING, NOTHING
         wanted = [(lasting, active[grouped]), (passing, active[living])]
         found = self._find(matchers, wanted, bounded)
         times = np.full(self._images.n_rows, -1)
@@ -295,8 +240,8 @@ class Replay:
             If `bounded` and there are more than `PAIRS_MAX`.
         """
         n_pairs = 0
-        writes: list[tuple[I64, I64, int, I64, Errors | None]] = []
-        reads: list[tuple[I64, I64, int, I64, Errors | None]] = []
+        writes: list[Part] = []
+        reads: list[Part] = []
         for indices, images in wanted:
             for index in indices if len(images) else ():
                 group = self._groups[index]
@@ -323,7 +268,7 @@ class Replay:
         at_dynamic, due_dynamic = self._following(active, clock, dynamic)
         if len(static.code) == 0:
             return dynamic.pick(at_dynamic), due_dynamic
-        both = _chain(static, dynamic)
+        both = chain(static, dynamic)
         first = due_static <= due_dynamic
         places = np.where(first, at_static, at_dynamic + len(static.code))
         return both.pick(places), np.minimum(due_static, due_dynamic)
@@ -355,17 +300,17 @@ class Replay:
         shown = [events for events in shown if len(events.code)]
         if not shown:
             return
-        events = shown[0] if len(shown) == 1 else _chain(shown[0], shown[1])
+        events = shown[0] if len(shown) == 1 else chain(shown[0], shown[1])
         images, copies = np.unique(events.image, return_inverse=True)
         copies = copies + self._snapshots.take(images)
         self._n_seen += len(copies)
-        for index, places in _by_group(events.group):
+        for index, places in by_group(events.group):
             piece = copies[places], events.item[places], events.error[places]
             self._seen.setdefault(index, []).append(piece)
 
     def _apply(self, writes: Events) -> None:
         """Apply one write to each of some images."""
-        for index, places in _by_group(writes.group):
+        for index, places in by_group(writes.group):
             group = self._groups[index]
             images, items, errors = writes.image[places], writes.item[places], writes.error[places]
             if group.plan.gives_rows:
@@ -387,38 +332,6 @@ class Replay:
         self._seen.clear()
         self._n_seen = 0
         self._snapshots = Snapshots(self._images, self._read_columns)
-
-
-def _merge(left: Events, right: Events) -> Events:
-    """Merge two ordered lists of events."""
-    if len(left.code) == 0 or len(right.code) == 0:
-        return right if len(left.code) == 0 else left
-    both = _chain(left, right)
-    return both.pick(np.argsort(both.code, kind="stable"))
-
-
-def _chain(left: Events, right: Events) -> Events:
-    """Put two lists of events end to end."""
-    return Events(
-        np.concatenate((left.image, right.image)),
-        np.concatenate((left.time, right.time)),
-        np.concatenate((left.group, right.group)),
-        np.concatenate((left.item, right.item)),
-        np.concatenate((left.error, right.error)),
-        np.concatenate((left.code, right.code)),
-    )
-
-
-def _by_group(groups: I64) -> Iterator[tuple[int, I64 | slice]]:
-    """Give each distinct group and where it occurs."""
-    if len(groups) == 0:
-        return
-    first = int(groups[0])
-    if (groups == first).all():
-        yield first, slice(None)
-        return
-    for group in np.unique(groups).tolist():
-        yield group, (groups == group).nonzero()[0]
 
 
 def _occurrences(rows: Incoming) -> I64:

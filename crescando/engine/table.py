@@ -31,11 +31,6 @@ HIDDEN_POSITION, HIDDEN_ORDINAL = -1, -2
 the insert in the order, and the row's ordinal in it."""
 
 
-def storage_type(kind: DataType) -> np.dtype[Any]:
-    """Give how a column of a segment lies in memory."""
-    return PHYSICAL[kind]
-
-
 class Segment:
     """Some rows of one arc, column by column.
 
@@ -59,7 +54,7 @@ class Segment:
     def __init__(self, arc: int, capacity: int, types: dict[int, DataType]) -> None:
         self.arc = arc
         self.capacity = capacity
-        self.data = {key: np.empty(capacity, storage_type(kind)) for key, kind in types.items()}
+        self.data = {key: np.empty(capacity, PHYSICAL[kind]) for key, kind in types.items()}
         self.valid: dict[int, Mask] = {}
         self.position: U64 = np.empty(capacity, np.uint64)
         self.alive: Mask = np.ones(capacity, np.bool_)
@@ -84,7 +79,7 @@ class Segment:
 
     def add_column(self, column_id: int, kind: DataType) -> None:
         """Take in a column that is NULL in every row."""
-        self.data[column_id] = np.zeros(self.capacity, storage_type(kind))
+        self.data[column_id] = np.zeros(self.capacity, PHYSICAL[kind])
         self.valid[column_id] = np.zeros(self.capacity, np.bool_)
 
     def drop_column(self, column_id: int) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crescando.engine.dictionary import Pool
-from crescando.engine.functions import Cause
+from crescando.engine.functions import TIMESTAMP_MAX, TIMESTAMP_MIN, Cause
 from crescando.engine.keys import I64
 from crescando.engine.statement import PHYSICAL
 from crescando.engine.values import Errors
@@ -213,5 +213,5 @@ def _parse_moment(text: str, target: DataType) -> int | Cause:
     moment = datetime.fromisoformat(f"{day}T{minute}{seconds}.{micros}{offset}")
     delta = moment - _EPOCH
     micros_total = (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
-    in_calendar = -62_135_596_800_000_000 <= micros_total <= 253_402_300_799_999_999
+    in_calendar = TIMESTAMP_MIN <= micros_total <= TIMESTAMP_MAX
     return micros_total if in_calendar else Cause.OUT_OF_RANGE

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crescando.engine import incoming, index, keys, match, order, scan, terms
+from crescando.engine import events, incoming, index, keys, match, order, scan, terms
 from crescando.engine.dictionary import Pool
 from crescando.engine.frame import Frame
 from crescando.engine.group import Coverage
@@ -116,7 +116,7 @@ def integers_compared_as_floats(patch: pytest.MonkeyPatch) -> None:
 
 
 def matches_never_looked_up_again(patch: pytest.MonkeyPatch) -> None:
-    nothing = order._NOTHING
+    nothing = events.NOTHING
     patch.setattr(order.Replay, "_look_up_again", lambda self, *arguments: (nothing, nothing))
 
 

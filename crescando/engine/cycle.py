@@ -1,0 +1,177 @@
+"""One pass over one table for one batch (RB13 §3.1).
+
+Rules of the file: stored rows are read once, block by block, and none is
+changed until every answer is known. Writes find the rows they may change, which
+become images and are replayed in order (see `engine.order`); reads are
+answered at once from the rows that no write touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from crescando.engine.answers import Answers
+from crescando.engine.evaluator import Evaluator
+from crescando.engine.group import Group
+from crescando.engine.images import Images, Origins
+from crescando.engine.incoming import KeySlots, arrive
+from crescando.engine.keys import I64, Mask
+from crescando.engine.match import Matcher
+from crescando.engine.order import Replay
+from crescando.engine.reader import Reader
+from crescando.engine.table import Block, Table
+from crescando.engine.writer import Tally, Writer
+from crescando.types import KeyRange
+
+
+class Cycle:
+    """One pass over one table.
+
+    Parameters
+    ----------
+    table : Table
+    groups : sequence of Group
+    arcs : sequence of KeyRange
+    n_operations : int
+        Operations of the batch, in the groups or failed before.
+    evaluator : Evaluator
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        groups: Sequence[Group],
+        arcs: Sequence[KeyRange],
+        n_operations: int,
+        evaluator: Evaluator,
+    ) -> None:
+        self._table = table
+        self._groups = groups
+        self._arcs = arcs
+        self._evaluator = evaluator
+        self._origins = Origins()
+        self._tally = Tally(n_operations, arcs)
+        self._pairs: I64 = np.zeros(n_operations, np.int64)
+        self._incoming = {i: arrive(g, table, arcs) for i, g in enumerate(groups) if g.plan.gives_rows}
+        self._slots = KeySlots(table, tuple(self._incoming.values())) if self._incoming else None
+        self._slot_images: I64 = np.full(0 if self._slots is None else self._slots.n_slots, -1)
+        self._readers = {
+            i: Reader(g, table.key_ids, evaluator) for i, g in enumerate(groups) if g.plan.is_read
+        }
+        self._matchers = {
+            i: Matcher(g.plan, g.constants, g.every, table, evaluator)
+            for i, g in enumerate(groups)
+            if not g.plan.gives_rows
+        }
+
+    @property
+    def n_dirty(self) -> int:
+        """How many stored rows the batch may have changed."""
+        return self._origins.n_rows
+
+    def scan(self, block_rows: int) -> None:
+        """Match every block: gather the rows that writes may change, answer reads on the others."""
+        for block in self._table.blocks(block_rows):
+            live = block.live()
+            rows = None if live is None else live.nonzero()[0]
+            dirty = self._find_dirty(block, rows)
+            self._read(block, rows, dirty)
+
+    def _find_dirty(self, block: Block, living: I64 | None) -> Mask | None:
+        """Mark the rows that a write matches at their stored values, or whose key is named."""
+        dirty: Mask | None = None
+        for index, group in enumerate(self._groups):
+            if group.plan.is_read or group.plan.gives_rows:
+                continue
+            for found in self._matchers[index].match(block, living):
+                if dirty is None:
+                    dirty = np.zeros(block.n_rows, np.bool_)
+                dirty[found.rows] = True
+                self._note(group, found.operations)
+        rows, slots = (None, None) if self._slots is None else self._slots.find(block)
+        if rows is not None and len(rows):
+            if dirty is None:
+                dirty = np.zeros(block.n_rows, np.bool_)
+            dirty[rows] = True
+        if dirty is None:
+            return None
+        gathered = dirty.nonzero()[0]
+        first = self._origins.add(block, gathered)
+        if rows is not None:
+            self._slot_images[slots] = first + np.searchsorted(gathered, rows)
+        return dirty
+
+    def _note(self, group: Group, operations: I64) -> None:
+        """Count matches on rows that will be replayed."""
+        counts = np.bincount(operations, minlength=len(group.order))
+        self._pairs[group.order] += counts
+
+    def _read(self, block: Block, rows: I64 | None, dirty: Mask | None) -> None:
+        """Answer reads from the rows that no write touches."""
+        arc = block.segment.arc
+        for index, reader in self._readers.items():
+            group = self._groups[index]
+            coverage = group.coverage
+            assert coverage is not None
+            for found in self._matchers[index].match(block, rows, coverage.skipped(arc)):
+                at, operations, errors = found.rows, found.operations, found.errors
+                kept = coverage.visible(operations, arc, block.positions()[at])
+                if dirty is not None:
+                    touched = dirty[at]
+                    self._note(group, operations[touched])
+                    kept = ~touched if kept is None else kept & ~touched
+                if kept is not None:
+                    at, operations = at[kept], operations[kept]
+                    errors = None if errors is None else errors[kept]
+                reader.add(block, at, operations, errors)
+
+    def finish(self, answers: Answers) -> None:
+        """Replay the images, put them back, and hand out all answers."""
+        if self._origins.n_rows or self._incoming:
+            self._replay()
+        for reader in self._readers.values():
+            answers.read(reader)
+        for group in self._groups:
+            if not group.plan.is_read:
+                answers.wrote(group, self._tally)
+
+    def _replay(self) -> None:
+        images = self._make_images()
+        writer = Writer(self._table, images, self._tally, self._evaluator)
+        for rows in self._incoming.values():
+            bad = rows.error.nonzero()[0]
+            keys = [rows.values[key].take(bad) for key in self._table.key_ids]
+            order = rows.group.order[rows.operation[bad]]
+            self._tally.rejected(order, rows.arc[bad], keys, rows.error[bad])
+        replay = Replay(
+            self._table,
+            images,
+            self._groups,
+            self._incoming,
+            self._slot_images,
+            self._matchers,
+            self._readers,
+            writer,
+            self._evaluator,
+        )
+        replay.run(self._pairs)
+        written = frozenset[int]().union(*(g.plan.assigned for g in self._groups if not g.plan.is_read))
+        # A row that dies and is born again in one batch differs in any column.
+        images.write_back(images.column_ids if self._incoming else written)
+
+    def _make_images(self) -> Images:
+        if self._slots is None:
+            used = frozenset[int]().union(*(group.plan.used for group in self._groups))
+            return Images(self._table, self._origins, 0, used | set(self._table.key_ids))
+        void = (self._slot_images < 0).nonzero()[0]
+        images = Images(self._table, self._origins, len(void), self._table.types)
+        born = images.n_stored + np.arange(len(void))
+        self._slot_images[void] = born
+        images.is_key_group[self._slot_images] = True
+        images.arc[born] = self._slots.arc[void]
+        images.position[born] = self._slots.position[void]
+        for key_id, key in zip(self._table.key_ids, self._slots.keys, strict=True):
+            images.store(key_id, born, key.take(void))
+        return images
