@@ -182,6 +182,17 @@ def submission(messages: Sequence[Message], *, shared: bytes = b"", acknowledged
 
 def fault_of(batch: Submission) -> str:
     """Say what is malformed about a submission from outside, or give ''."""
+    for column, dtype in (
+        (batch.kind, np.uint8),
+        (batch.table, np.int64),
+        (batch.replica_offset, np.uint32),
+        (batch.range_offsets, np.int64),
+        (batch.range_low, np.uint64),
+        (batch.range_high, np.uint64),
+        (batch.payload_offsets, np.int64),
+    ):
+        if column.dtype != dtype:
+            return f"a header column holds {column.dtype}"
     n = len(batch.kind)
     if not 0 < n <= MESSAGES_PER_INSTANCE_MAX or batch.first < 1:
         return "empty, too large, or numbered below 1"
