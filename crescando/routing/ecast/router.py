@@ -268,8 +268,10 @@ class Router(Generic[C]):
             self._settle(self.window.stabilise(upto, hint.lost))
 
     def _install(self, snapshot: RouterSnapshot) -> None:
-        # Only a follower installs, so no outbox is open.
         self.mseq, self.window = restore(snapshot, self._config_type)
+        # The outboxes are new and closed. A snapshot asked for before this router was
+        # elected may arrive after: its leadership then begins once more.
+        self._led_ballot = None
 
     # A turn's end.
 
