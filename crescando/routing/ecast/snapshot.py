@@ -22,10 +22,10 @@ C = TypeVar("C", bound=Config)
 
 
 class RunState(msgspec.Struct, frozen=True, array_like=True):
-    """A run of the window; `config` indexes the snapshot's configs."""
+    """A run of the window; indexes its entry's submissions and the snapshot's configs."""
 
     base: int
-    submission: Submission
+    submission: int
     start: int
     stop: int
     config: int
@@ -35,6 +35,7 @@ class EntryState(msgspec.Struct, frozen=True, array_like=True):
     """An unstable instance and the destinations it still awaits."""
 
     instance: int
+    submissions: tuple[Submission, ...]
     runs: tuple[RunState, ...]
     awaited: tuple[ProcessId, ...]
     confirmed: tuple[ProcessId, ...]
@@ -60,15 +61,18 @@ def take_snapshot(mseq: MSeq[C], window: Window[C]) -> RouterSnapshot:
     entries = []
     for instance in sorted(window.entries):
         entry = window.entries[instance]
+        # Runs of one submission share it here and at the receiver, or it would weigh several times.
+        submissions = list({id(run.submission): run.submission for run in entry.runs}.values())
+        indices = {id(submission): index for index, submission in enumerate(submissions)}
         runs = []
         for run in entry.runs:
             if id(run.config) not in codes:
                 codes[id(run.config)] = len(configs)
                 configs.append(run.config.encode())
-            runs.append(RunState(run.base, run.submission, run.start, run.stop, codes[id(run.config)]))
-        entries.append(
-            EntryState(instance, tuple(runs), tuple(sorted(entry.awaited)), tuple(sorted(entry.confirmed)))
-        )
+            index = indices[id(run.submission)]
+            runs.append(RunState(run.base, index, run.start, run.stop, codes[id(run.config)]))
+        awaited, confirmed = tuple(sorted(entry.awaited)), tuple(sorted(entry.confirmed))
+        entries.append(EntryState(instance, tuple(submissions), tuple(runs), awaited, confirmed))
     return RouterSnapshot(
         configs=tuple(configs),
         position=mseq.position,
@@ -76,7 +80,7 @@ def take_snapshot(mseq: MSeq[C], window: Window[C]) -> RouterSnapshot:
         departed=tuple((p, d.position, d.learned) for p, d in mseq.departed.items()),
         refused=tuple((p, n, why) for p, known in mseq.refused.items() for n, why in known.items()),
         lost=tuple((p, n) for p, numbers in window.lost.items() for n in sorted(numbers)),
-        trimmed=tuple((p, box.trimmed) for p, box in window.outboxes.items() if box.trimmed >= 0),
+        trimmed=tuple((p, box.trimmed) for p, box in window.outboxes.items()),
         entries=tuple(entries),
     )
 
@@ -98,7 +102,7 @@ def restore(snapshot: RouterSnapshot, config_type: type[C]) -> tuple[MSeq[C], Wi
     for process, trimmed in snapshot.trimmed:
         window.outbox(process).trimmed = trimmed
     for state in snapshot.entries:
-        runs = [_run(run, configs[run.config]) for run in state.runs]
+        runs = [_run(run, state.submissions[run.submission], configs[run.config]) for run in state.runs]
         entry = entry_of(state.instance, runs, set())
         entry.awaited = set(state.awaited)
         entry.confirmed = set(state.confirmed)
@@ -106,8 +110,8 @@ def restore(snapshot: RouterSnapshot, config_type: type[C]) -> tuple[MSeq[C], Wi
     return mseq, window
 
 
-def _run(state: RunState, config: C) -> Run[C]:
-    submission, start, stop = state.submission, state.start, state.stop
+def _run(state: RunState, submission: Submission, config: C) -> Run[C]:
+    start, stop = state.start, state.stop
     if int(submission.kind[start]) == MessageKind.CONFIG:
         routes = Routes(np.zeros(1, np.int64), (destset(config, submission.message(start)),))
     else:
