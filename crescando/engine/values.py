@@ -33,7 +33,8 @@ class Value:
     ----------
     type : DataType
     data : ndarray, shape (n,) or (1,)
-        Physical values; for strings codes into `pool`.
+        Physical values; for strings codes into `pool`. `valid` and `error` may
+        still be of shape (1,), where a constant decided them; see `spread`.
     valid : ndarray of bool or None
         None means that no row is NULL.
     error : ndarray of uint8 or None
@@ -59,8 +60,12 @@ class Value:
         )
 
     def spread(self, n: int) -> Value:
-        """Give the value with shape (n,), repeating a constant."""
-        if len(self.data) == n:
+        """Give the value with every array of shape (n,), repeating constants."""
+        if (
+            len(self.data) == n
+            and (self.valid is None or len(self.valid) == n)
+            and (self.error is None or len(self.error) == n)
+        ):
             return self
         return Value(
             self.type,

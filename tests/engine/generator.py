@@ -422,7 +422,7 @@ class World:
         if kind is BOOL and style < 0.7:
             return Apply("not", (own,), BOOL)
         wide = INT64 if kind.is_integer else FLOAT64 if kind.is_float else kind
-        if self.plain and kind.is_integer:
+        if self.plain and kind.is_number:
             return self._parameter(kind)  # Products would grow past what SQLite keeps whole.
         return self.term(wide, 2)
 

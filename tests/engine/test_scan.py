@@ -268,6 +268,24 @@ def test_statistics_and_compaction() -> None:
     assert bench.engine.statistics()["rows"] == 0
 
 
+def test_a_table_takes_its_next_schema() -> None:
+    bench = Bench(table(("x", INT64), ("s", STRING)))
+    bench.load((1, 10, "a"), (2, 20, "b"))
+    old_text = bench.read_shape(apply("=", bench.col("s"), par(0, STRING)), "k")
+    k, x, _ = bench.schema.columns
+    added = (ColumnDef("t", STRING, True, 3), ColumnDef("n", DataType.INT8, True, 4))
+    bench.schema = TableSchema("t", (k, x, *added), "k", ("k",), id=1, version=2)
+    bench.engine.alter_table(bench.schema)
+
+    assert bench.failure(bench.operation(old_text, "a")).kind == "schema"
+    assert bench.read(None) == [(1, 10, None, None), (2, 20, None, None)]
+    bench.load((3, 30, "c", 3))
+    rename = bench.update_shape(apply("is_null", bench.col("t")), t=par(0, STRING), n=par(1, INT64))
+    assert counts(bench.write(bench.operation(rename, "z", 9)))[:2] == (2, 0)
+    assert bench.read(apply("=", bench.col("t"), par(0, STRING)), "z", names=("k", "n")) == [(1, 9), (2, 9)]
+    assert bench.read(apply("=", bench.col("n"), par(0, INT64)), 3, names=("t",)) == ["c"]
+
+
 def test_arcs_and_tables_are_stated_once() -> None:
     bench = Bench(table())
     with pytest.raises(InvariantError):
@@ -308,6 +326,12 @@ def test_small_windows_and_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(match, "PIECE_PAIRS", 16)
     monkeypatch.setattr(match, "_CROSS_ROWS_MAX", 8)
     for seed in range(400_000, 400_030):
+        play(seed, Shares(), (), 6)
+
+
+def test_wide_evaluation_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(match, "_CROSS_ROWS_MAX", 0)
+    for seed in range(600_000, 600_030):
         play(seed, Shares(), (), 6)
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from crescando.engine.functions import is_comparable
 from crescando.engine.statement import Apply, Kind, Term
+from crescando.engine.validate import DEPTH_MAX
 from crescando.errors import TypeMismatchError
 from crescando.schema import DataType
 from tests.engine.generator import World
@@ -264,6 +265,48 @@ class TestError:
             failed = self.bench.failure(self.bench.operation(shape, (1 << 63) - 1, 1))
             assert failed.text == "division by zero"
             assert failed.key == (0,)
+
+
+@pytest.mark.parametrize("n_rows", [1, 5, 700])
+def test_constants_may_be_null_or_errors_by_themselves(n_rows: int) -> None:
+    """On few rows, on many, with and without an access path."""
+    bench = Bench(table(("x", INT64)), 1 << 16)
+    bench.load(*((key, key % 5) for key in range(n_rows)))
+    x = bench.col("x")
+    never = apply("=", apply("div", par(0, INT64), par(1, INT64)), x)
+    for where in (never, apply("or", never, apply("is_null", x)), apply("is_true", never)):
+        for operands, error in (
+            ((4, 2), None),
+            ((4, 0), "division by zero"),
+            ((None, 0), None),
+            ((4, None), None),
+        ):
+            operation = bench.operation(bench.read_shape(where, "k"), *operands)
+            if error is not None:
+                assert bench.failure(operation).text == error
+            else:
+                expected = [] if None in operands else [key for key in range(n_rows) if key % 5 == 2]
+                assert sorted(bench.answer(operation)) == expected
+    nothing = apply("=", x, par(0, INT64))
+    assert bench.read(nothing, None) == []
+    assert bench.read(apply("or", nothing, nothing), None) == []
+    member = apply("in", apply("div", par(0, INT64), par(1, INT64)), par(2, INT64, True))
+    assert len(bench.read(member, 4, 2, (2,))) == n_rows
+    assert bench.failure(bench.operation(bench.read_shape(member), 4, 0, (2,))).key == (0,)
+
+
+def test_terms_of_the_greatest_depth_are_evaluated() -> None:
+    bench = Bench(table(("x", INT64), ("f", FLOAT64)))
+    bench.load((1, 5, 0.5), (2, 6, 1.5))
+    test: Term = apply("=", bench.col("x"), par(0, INT64))
+    deep = test
+    for place in range(DEPTH_MAX - 2):
+        deep = apply(("and", "or")[place % 2], deep, test)
+    assert keys(bench, deep, 5) == {1}
+    nested: Term = bench.col("f")
+    for _ in range(DEPTH_MAX - 2):
+        nested = apply("case", test, nested, bench.col("f")) if _ % 2 else apply("neg", nested)
+    assert len(keys(bench, apply("<>", nested, par(1, FLOAT64)), 5, 9.0)) == 2
 
 
 def test_columns_of_one_row_are_read_before_any_is_assigned() -> None:
