@@ -31,6 +31,35 @@ class Source(Protocol):
         ...
 
 
+class Selection:
+    """Some rows of another source, each column gathered once.
+
+    Parameters
+    ----------
+    source : Source
+    rows : ndarray of int64, shape (n_rows,)
+    """
+
+    __slots__ = ("_columns", "_rows", "_source")
+
+    def __init__(self, source: Source, rows: I64) -> None:
+        self._source = source
+        self._rows = rows
+        self._columns: dict[int, Value] = {}
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows."""
+        return len(self._rows)
+
+    def column(self, column_id: int) -> Value:
+        """Give one column; shape (n_rows,)."""
+        found = self._columns.get(column_id)
+        if found is None:
+            found = self._columns[column_id] = self._source.column(column_id).take(self._rows)
+        return found
+
+
 class Frame:
     """Rows of a source paired with the constants of operations.
 

@@ -10,13 +10,13 @@ blocks, or on the cross product where there are few rows.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from crescando.engine.constants import Constants
 from crescando.engine.evaluator import Evaluator
-from crescando.engine.frame import Frame, Source
+from crescando.engine.frame import Frame, Selection, Source
 from crescando.engine.index import PIECE_PAIRS, Index, access_keys, bounds, build_index
 from crescando.engine.keys import I64, Mask
 from crescando.engine.plan import Access, Plan
@@ -106,7 +106,9 @@ class Matcher:
         if source.n_rows == 0 or (rows is not None and len(rows) == 0):
             return
         if self._access is None:
-            yield from self._match_all(source, rows, skipped)
+            some = source if rows is None else Selection(source, rows)
+            for matched in self._match_all(some, skipped):
+                yield matched if rows is None else replace(matched, rows=rows[matched.rows])
             return
         column = source.column(self._access.column)
         candidates = rows
@@ -140,32 +142,29 @@ class Matcher:
         if len(kept):
             yield Matched(rows[kept], operations[kept], None if errors is None else errors[kept])
 
-    def _match_all(self, source: Source, rows: I64 | None, skipped: Mask | None) -> Iterator[Matched]:
-        """Match without an index."""
+    def _match_all(self, source: Source, skipped: Mask | None) -> Iterator[Matched]:
+        """Match every row of a source without an index."""
         operations = self._operations
         if skipped is not None:
             operations = operations[~skipped[operations]]
         if len(operations) == 0:
             return
-        n_rows = source.n_rows if rows is None else len(rows)
-        terms = self._plan.conjuncts
-        same_for_all = not self._plan.tests_constants
-        if rows is None and not same_for_all and n_rows > _CROSS_ROWS_MAX:
+        if self._plan.conjuncts and not self._plan.tests_constants:
+            yield from self._shared(source, operations)
+        elif self._plan.conjuncts and source.n_rows > _CROSS_ROWS_MAX:
             for operation in operations.tolist():
-                frame = Frame(source, self._constants, None, operation, self._evaluator)
-                yield from self._wide(frame, operation)
-            return
-        if same_for_all and terms:
-            yield from self._shared(source, rows, operations)
-            return
-        every = np.arange(source.n_rows) if rows is None else rows
-        step = max(PIECE_PAIRS // n_rows, 1)
-        for start in range(0, len(operations), step):
-            some = operations[start : start + step]
-            yield from self._filter(source, np.tile(every, len(some)), np.repeat(some, n_rows), terms)
+                yield from self._wide(source, operation)
+        else:
+            every = np.arange(source.n_rows)
+            step = max(PIECE_PAIRS // source.n_rows, 1)
+            for start in range(0, len(operations), step):
+                some = operations[start : start + step]
+                rows, items = np.tile(every, len(some)), np.repeat(some, source.n_rows)
+                yield from self._filter(source, rows, items, self._plan.conjuncts)
 
-    def _wide(self, frame: Frame, operation: int) -> Iterator[Matched]:
+    def _wide(self, source: Source, operation: int) -> Iterator[Matched]:
         """Evaluate the whole predicate of one operation on every row."""
+        frame = Frame(source, self._constants, None, operation, self._evaluator)
         mask, errors = matches(conjunction(self._plan.conjuncts, frame), frame.n_rows)
         if errors is not None:
             mask = mask | (errors != 0)
@@ -174,17 +173,14 @@ class Matcher:
             found = np.full(len(kept), operation)
             yield Matched(kept, found, None if errors is None else errors[kept])
 
-    def _shared(self, source: Source, rows: I64 | None, operations: I64) -> Iterator[Matched]:
+    def _shared(self, source: Source, operations: I64) -> Iterator[Matched]:
         """Evaluate a predicate without constants once for all operations."""
-        first = int(operations[0])
-        frame = Frame(source, self._constants, rows, first, self._evaluator)
-        for found in self._wide(frame, first):
-            at = found.rows if rows is None else rows[found.rows]
-            step = max(PIECE_PAIRS // len(at), 1)
+        for found in self._wide(source, int(operations[0])):
+            step = max(PIECE_PAIRS // len(found.rows), 1)
             for start in range(0, len(operations), step):
                 some = operations[start : start + step]
-                errors = None if found.errors is None else np.tile(found.errors, len(some))
-                yield Matched(np.tile(at, len(some)), np.repeat(some, len(at)), errors)
+                rows, items = np.tile(found.rows, len(some)), np.repeat(some, len(found.rows))
+                yield Matched(rows, items, None if found.errors is None else np.tile(found.errors, len(some)))
 
 
 def _choose(plan: Plan, constants: Constants, table: Table) -> Access | None:
@@ -202,10 +198,8 @@ def _share(access: Access, constants: Constants, table: Table) -> float:
     n_operations = max(len(constants.rows), 1)
     step = max(n_operations // _SAMPLE_OPERATIONS, 1)
     chosen = owners % step == 0
-    keys = [
-        access_keys(access, block.column(access.column).take(rows))
-        for block, rows in table.sample(_SAMPLE_ROWS)
-    ]
+    sampled = table.sample(_SAMPLE_ROWS)
+    keys = [access_keys(access, block.column(access.column).take(rows)) for block, rows in sampled]
     if not keys:
         return 0.0
     sample = np.sort(np.concatenate(keys))

@@ -178,18 +178,6 @@ def calendar_errors(kind: DataType, data: NDArray[Any]) -> Errors | None:
     return None
 
 
-def from_column(column: Column, pool: Pool | None = None) -> Value:
-    """Give a `Column` as a value; strings are interned into `pool` if one is given."""
-    if column.type is not DataType.STRING:
-        return Value(column.type, column.values, column.valid)
-    target = Pool() if pool is None else pool
-    codes = column.values
-    if column.valid is not None:
-        codes = np.where(column.valid, codes, 0)
-    mapped = target.intern(column.dictionary) if column.dictionary else np.zeros(1, np.int64)
-    return Value(column.type, mapped[codes], column.valid, None, target)
-
-
 def to_column(value: Value) -> Column:
     """Give a value without errors as a `Column` of its own, with the used texts only."""
     valid = value.valid

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crescando.engine.aggregate import Accumulator, finish, merge_states
+from crescando.engine.dictionary import Pool
 from crescando.engine.statement import Aggregate, ColumnRef
-from crescando.engine.values import from_column
+from crescando.engine.values import Value
 from crescando.errors import ReadFailedError
 from crescando.schema import DataType
 from tests.engine import oracle
@@ -25,7 +26,8 @@ FLOAT64, INT64, STRING = DataType.FLOAT64, DataType.INT64, DataType.STRING
 
 def state_of(function: str, kind: DataType, values: list[Any]) -> bytes:
     accumulator = Accumulator(Aggregate(function, ColumnRef(0, kind), "a"), 1)
-    value = from_column(as_column(kind, values))
+    column = as_column(kind, values)
+    value = Value(kind, column.values, column.valid, None, Pool(column.dictionary))
     accumulator.add(np.zeros(len(values), np.int64), value)
     return accumulator.state(0)
 
