@@ -242,15 +242,15 @@ class Storage:
     # Into the engine.
 
     def _enqueue(self, part: Delivery) -> None:
-        shapes = decode_shapes(part.shared) if part.shared else ()
+        shapes = _shapes_of(part)
         for index in range(len(part)):
             at, number = int(part.position[index]), int(part.number[index])
-            payload = part.payload_of(index)
             if part.kind[index] == MessageKind.CONFIG:
+                payload = part.payload_of(index)
                 self._apply(Message(part.sender, number, MessageKind.CONFIG, -1, (), 0, payload), at)
                 continue
             scope = part.scope_of(index)
-            operation = self._decode(part.sender, number, at, scope, payload, shapes)
+            operation = self._decode(part, index, shapes)
             if operation is None:
                 text = "the operation's payload is malformed"
                 failed = Failed(number, at, scope, "invalid", (), text)
@@ -259,27 +259,22 @@ class Storage:
             is_write = operation.shape.kind is not Kind.READ
             ledger = self._ledgers.setdefault(part.sender, _Ledger())
             ledger.scopes[number] = (scope, is_write)
-            self._queue.append(_Item(operation, at, len(payload)))
-            self._queue_bytes += len(payload)
+            n_bytes = int(part.payload_offsets[index + 1] - part.payload_offsets[index])
+            self._queue.append(_Item(operation, at, n_bytes))
+            self._queue_bytes += n_bytes
 
-    def _decode(
-        self,
-        sender: ProcessId,
-        number: int,
-        at: int,
-        scope: Scope,
-        payload: bytes,
-        shapes: tuple[bytes, ...],
-    ) -> Operation | None:
+    def _decode(self, part: Delivery, index: int, shapes: tuple[bytes, ...]) -> Operation | None:
         """Give the operation, or None if no honest client could have sent it."""
         try:
-            call = decode_call(payload)
-            shape = self._shape(shapes[call.shape])
-            if shape is None:
+            call = decode_call(part.payload_of(index))
+            shape = self._shape(shapes[call.shape]) if call.shape >= 0 else None
+            if shape is None or not _is_routed_as(shape, part, index):
                 return None
-            return Operation(at, sender, number, shape, decode_parameters(shape, call.parameters), scope)
-        except (msgspec.MsgspecError, ValueError, IndexError, TypeError):
+            parameters = decode_parameters(shape, call.parameters)
+        except (msgspec.MsgspecError, ValueError, IndexError, TypeError, RecursionError):
             return None
+        at, number = int(part.position[index]), int(part.number[index])
+        return Operation(at, part.sender, number, shape, parameters, part.scope_of(index))
 
     def _shape(self, body: bytes) -> Shape | None:
         if body not in self._shapes:
@@ -389,6 +384,20 @@ class Storage:
         ledger.answered = upto
         for number in [known for known in ledger.written if known <= upto]:
             del ledger.written[number]
+
+
+def _shapes_of(part: Delivery) -> tuple[bytes, ...]:
+    """Give the shapes that a delivery's payloads share; none if they are malformed."""
+    try:
+        return decode_shapes(part.shared) if part.shared else ()
+    except (msgspec.MsgspecError, ValueError):
+        return ()
+
+
+def _is_routed_as(shape: Shape, part: Delivery, index: int) -> bool:
+    """Whether the routing header tells the truth: a write sent as a read would reach one replica only."""
+    is_read = bool(part.kind[index] == MessageKind.READ)
+    return (shape.kind is Kind.READ) == is_read and shape.table == part.table[index]
 
 
 def _within(key_range: KeyRange, scope: Scope) -> bool:

@@ -1,0 +1,223 @@
+"""The super role: votes after silence or refusals, takes votes back, and never acts alone."""
+
+from __future__ import annotations
+
+from crescando.process import Output
+from crescando.roles.messages import Ping, Pong
+from crescando.roles.super import Super, SuperTiming
+from crescando.routing.base import ExpelledEvent
+from crescando.routing.ecast.messages import ConfigRequest, ConfigState
+from crescando.routing.rubberband import Join, Rubberband, Suspect, Trust, decode_message
+from crescando.types import ProcessId
+from tests.roles.stage import ScriptedMulticast, sent
+from tests.routing.worlds import CLIENT, after, simple, storage, super_
+
+TIMING = SuperTiming(suspicion_s=3.0, ping_s=0.5, refusals=3)
+ROUTER = ProcessId("router", "r1", 1)
+ME, PEER = super_(1), super_(2)
+S0, S1 = storage(0), storage(1)
+CONFIG = simple(2, 2, n_supers=3)
+
+
+class Watch:
+    """A super, its clock and its votes."""
+
+    def __init__(self) -> None:
+        self.multicast = ScriptedMulticast(ROUTER)
+        self.core = Super(
+            ME, multicast=self.multicast, watched=(S0, S1, PEER), config_type=Rubberband, timing=TIMING
+        )
+        self.now_s = 0.0
+        self.core.on_start(0.0)
+        self.started = self.core.flush(0.0)
+
+    def pass_time(self, seconds: float, *, alive: tuple[ProcessId, ...] = (S0, S1, PEER)) -> Output:
+        """Let time pass in steps of a ping, the living answering each."""
+        output = Output()
+        for _ in range(round(seconds / TIMING.ping_s)):
+            self.now_s += TIMING.ping_s
+            for process in alive:
+                self.core.on_message(process, Pong(self.now_s), self.now_s)
+            output = self.core.flush(self.now_s)
+        return output
+
+    def votes(self) -> list[object]:
+        return [decode_message(batch.payload_of(0)) for batch in self.multicast.submitted]
+
+    def connect(self, *processes: ProcessId) -> Output:
+        for process in processes:
+            self.core.on_connected(process, self.now_s)
+        return self.core.flush(self.now_s)
+
+
+def test_storages_are_connected_and_of_two_supers_the_first_asks() -> None:
+    watch = Watch()
+
+    assert set(watch.started.connect) == {S0, S1, PEER}
+    later = Super(PEER, multicast=ScriptedMulticast(), watched=(S0, ME), config_type=Rubberband)
+    later.on_start(0.0)
+    assert set(later.flush(0.0).connect) == {S0}
+
+
+def test_connected_processes_are_pinged_again_and_again() -> None:
+    watch = Watch()
+    assert sent(watch.connect(S0), Ping, to=S0)
+
+    assert sent(watch.pass_time(0.5), Ping, to=S0) == [Ping(0.5)]
+    assert sent(watch.pass_time(0.5), Ping, to=S0) == [Ping(1.0)]
+    assert not sent(watch.pass_time(0.5), Ping, to=S1)
+
+
+def test_silence_is_voted_upon_once() -> None:
+    watch = Watch()
+    watch.connect(S0, S1, PEER)
+
+    watch.pass_time(3.0, alive=(S1, PEER))
+    assert watch.votes() == []
+    watch.pass_time(20.0, alive=(S1, PEER))
+
+    assert watch.votes() == [Suspect(S0)]
+    assert watch.core.suspicions == 1
+
+
+def test_a_session_alone_is_no_sign_of_life() -> None:
+    watch = Watch()
+    for _ in range(10):
+        watch.connect(S0)
+        watch.pass_time(0.5, alive=(S1, PEER))
+        watch.core.on_disconnected(S0, watch.now_s)
+
+    assert watch.votes() == [Suspect(S0)]
+
+
+def test_one_that_answers_again_is_trusted_again() -> None:
+    watch = Watch()
+    watch.connect(S0, S1, PEER)
+    watch.pass_time(4.0, alive=(S1, PEER))
+
+    watch.pass_time(1.0)
+    assert watch.votes() == [Suspect(S0), Trust(S0)]
+
+    watch.pass_time(4.0, alive=(S1, PEER))
+    assert watch.votes() == [Suspect(S0), Trust(S0), Suspect(S0)]
+
+
+def test_votes_are_numbered_consecutively() -> None:
+    watch = Watch()
+
+    watch.pass_time(4.0, alive=())
+
+    assert watch.votes() == [Suspect(S0), Suspect(S1), Suspect(PEER)]
+    assert [batch.first for batch in watch.multicast.submitted] == [1, 2, 3]
+
+
+def test_refused_sessions_mean_that_nobody_is_there() -> None:
+    watch = Watch()
+    for _ in range(TIMING.refusals - 1):
+        watch.core.on_refused(S0, watch.now_s)
+    watch.pass_time(0.5, alive=(S1, PEER))
+    assert watch.votes() == []
+
+    watch.core.on_refused(S0, watch.now_s)
+    watch.pass_time(0.5, alive=(S1, PEER))
+
+    assert watch.votes() == [Suspect(S0)]
+
+
+def test_a_sign_of_life_or_a_session_makes_refusals_count_anew() -> None:
+    watch = Watch()
+    for _ in range(2):
+        watch.core.on_refused(S0, watch.now_s)
+    watch.core.on_message(S0, Pong(0.0), watch.now_s)
+    for _ in range(2):
+        watch.core.on_refused(S0, watch.now_s)
+    watch.core.on_connected(S0, watch.now_s)
+    for _ in range(2):
+        watch.core.on_refused(S0, watch.now_s)
+
+    watch.pass_time(1.0)
+
+    assert watch.votes() == []
+
+
+def test_a_lost_session_is_probed_at_once_and_not_voted_upon() -> None:
+    watch = Watch()
+    watch.connect(S0)
+
+    watch.core.on_disconnected(S0, watch.now_s)
+
+    assert watch.core.flush(watch.now_s).connect == [S0]
+    assert watch.votes() == []
+
+
+def test_it_follows_who_is_a_member() -> None:
+    watch = Watch()
+    new = storage(7)
+    config = after(CONFIG, (new, Join(new)))
+
+    watch.core.on_message(ROUTER, ConfigState(0, config.encode()), watch.now_s)
+    output = watch.core.flush(watch.now_s)
+
+    assert {new, CLIENT, super_(0)} - set(output.connect) == {super_(0)}
+    watch.pass_time(4.0, alive=(S0, S1, PEER, new, super_(0)))
+    assert watch.votes() == [Suspect(CLIENT)]
+
+
+def test_one_that_is_no_member_any_more_is_left_alone() -> None:
+    watch = Watch()
+    without = after(CONFIG, (super_(0), Suspect(S0)), (super_(2), Suspect(S0)))
+    assert not without.is_member(S0)
+
+    watch.core.on_message(ROUTER, ConfigState(0, without.encode()), watch.now_s)
+    watch.pass_time(4.0, alive=(S1, PEER, CLIENT, super_(0)))
+
+    assert watch.votes() == []
+
+
+def test_the_lead_router_is_asked_for_the_configuration_regularly() -> None:
+    watch = Watch()
+
+    assert sent(watch.pass_time(0.5), ConfigRequest, to=ROUTER) == [ConfigRequest()]
+
+    watch.multicast.lead = None
+    assert not sent(watch.pass_time(0.5), ConfigRequest)
+
+
+def test_others_pings_are_answered() -> None:
+    watch = Watch()
+
+    watch.core.on_message(PEER, Ping(17.0), 0.0)
+
+    assert sent(watch.core.flush(0.0), Pong, to=PEER) == [Pong(17.0)]
+
+
+def test_a_pong_of_a_stranger_is_ignored() -> None:
+    watch = Watch()
+
+    watch.core.on_message(storage(9), Pong(0.0), 0.0)
+    watch.pass_time(4.0)
+
+    assert watch.votes() == []
+
+
+def test_it_asks_to_be_woken_for_the_next_ping() -> None:
+    watch = Watch()
+
+    assert watch.started.wake_at_s == TIMING.ping_s
+
+
+def test_an_expelled_super_stops() -> None:
+    watch = Watch()
+    watch.multicast.events.append(ExpelledEvent(9, 0))
+
+    assert "expelled" in watch.core.flush(0.0).stop
+
+
+def test_what_concerns_routers_goes_to_the_multicast() -> None:
+    watch = Watch()
+
+    watch.core.on_connected(ROUTER, 0.0)
+    watch.core.on_refused(ROUTER, 0.0)
+    watch.core.on_disconnected(ROUTER, 0.0)
+
+    assert watch.multicast.told == [("connected", ROUTER), ("refused", ROUTER), ("disconnected", ROUTER)]
