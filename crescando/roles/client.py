@@ -126,6 +126,7 @@ class Client:
         self._completions: list[Completion] = []
         self._inquiries: dict[int, _Inquiry] = {}
         self._last_inquiry = 0
+        self._last_replica_read = 0
         self._last_write = 0
         self._suspicious = False
         self._inquire_at_s: float | None = None
@@ -173,7 +174,8 @@ class Client:
             error = CrescandoError(f"no session with {process}; it may have failed")
             self._completions.append(Completion(token, error=error))
             return
-        request = len(self._replica_tokens) + 1
+        self._last_replica_read += 1
+        request = self._last_replica_read
         self._replica_tokens[request] = (token, process)
         self._out.send.append((process, ReadReplica(request, table, key_range, columns)))
 
@@ -247,9 +249,9 @@ class Client:
                 self._on_stable(event, now_s)
             elif isinstance(event, ExpelledEvent):
                 self._on_expelled(event)
+        self._conclude_inquiries()
         self._submit_waiting(everything=False)
         self._inquire(now_s)
-        self._conclude_inquiries()
         self._tell_answered()
         for peer, due_s in list(self._reconnect.items()):
             if now_s >= due_s:
