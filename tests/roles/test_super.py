@@ -200,6 +200,26 @@ def test_a_pong_of_a_stranger_is_ignored() -> None:
     assert watch.votes() == []
 
 
+def test_an_own_pause_is_not_held_against_others() -> None:
+    watch = Watch()
+    watch.connect(S0, S1, PEER)
+    watch.pass_time(2.0)
+
+    watch.now_s += 60.0
+    watch.core.flush(watch.now_s)
+    watch.pass_time(2.0)
+
+    assert watch.votes() == []
+
+
+def test_one_that_refuses_is_probed_sooner() -> None:
+    watch = Watch()
+
+    watch.core.on_refused(S0, 0.0)
+
+    assert watch.core.flush(0.0).wake_at_s == TIMING.probe_s
+
+
 def test_it_asks_to_be_woken_for_the_next_ping() -> None:
     watch = Watch()
 
