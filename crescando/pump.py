@@ -149,16 +149,16 @@ class Pump:
         if not self.is_running:
             return
         try:
-            output = self.core.flush(self._scheduler.now_s())
+            self._carry_out(self.core.flush(self._scheduler.now_s()))
+            if self._after_turn is not None:
+                self._after_turn()
         except Exception as error:  # noqa: BLE001  # Whatever it is, this process stops.
             self.fail(error)
-            return
-        self._carry_out(output)
-        if self._after_turn is not None:
-            self._after_turn()
 
     def fail(self, error: BaseException) -> None:
-        """Stop this process because of an error that it must not survive."""
+        """Stop this process, if it runs, because of an error that it must not survive."""
+        if not self.is_running:
+            return
         logger.error("process %s stops: %r", self.core.me, error, exc_info=error)
         self.stop()
         if self._stopped is not None:
