@@ -1,0 +1,77 @@
+"""What only the in-process transport does: hand over the very object, within a bound."""
+
+from __future__ import annotations
+
+import pytest
+
+from crescando.transport import inprocess
+from crescando.transport.inprocess import InProcessHub
+from tests.transport.witness import A, Agenda, B, Witness, World, pair
+from tests.transport.witness import inprocess as world_of
+
+
+def test_the_object_itself_is_handed_over() -> None:
+    world = world_of()
+    a, b = pair(world)
+    message = object()
+
+    a.channel.send(message)
+    world.settle()
+
+    assert b.messages()[0] is message
+
+
+def test_a_receiver_that_does_not_keep_up_has_its_session_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inprocess, "QUEUE_MAX", 10)
+    world = world_of()
+    a, b = pair(world)
+
+    for n in range(25):
+        a.channel.send(n)
+    world.settle()
+
+    assert b.messages() == list(range(10))
+    assert (a.told("closed"), b.told("closed")) == ([B], [A])
+
+
+def test_what_arrived_before_the_end_is_still_received() -> None:
+    world = world_of()
+    a, b = pair(world)
+
+    a.channel.send("last words")
+    a.channel.close()
+    world.settle()
+
+    assert b.log[1:] == [("received", A, "last words"), ("closed", A)]
+
+
+def test_nothing_is_delivered_inside_send() -> None:
+    world = world_of()
+    a, b = pair(world)
+
+    a.channel.send("x")
+
+    assert b.messages() == []
+
+
+def test_two_hubs_know_nothing_of_each_other() -> None:
+    first, second = world_of(), world_of()
+    a = Witness(first, A)
+    Witness(second, B)
+
+    first.transport.connect(A, B)
+    first.settle()
+
+    assert a.told("refused") == [B]
+
+
+def test_refusal_is_told_to_nobody_who_is_gone() -> None:
+    agenda = Agenda()
+    world = World(InProcessHub(agenda), agenda.run_until, agenda.now_s)
+    a = Witness(world, A)
+    world.transport.connect(A, B)
+
+    world.transport.detach(A)
+    world.settle()
+
+    assert a.log == []
