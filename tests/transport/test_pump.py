@@ -225,16 +225,16 @@ def test_a_core_that_fails_stops_itself_and_no_other(where: str, caplog: pytest.
     def fail(_: Any = None) -> Any:
         raise ZeroDivisionError("a bug")
 
-    desk = Desk(
-        execute=fail if where == "execute" else None,
-        after_turn=lambda: fail() if where == "after_turn" and desk.core.count("message") else None,
-    )
+    collect: list[Callable[[], object]] = [lambda: None]
+    desk = Desk(execute=fail if where == "execute" else None, after_turn=lambda: collect[0]())
     desk.connect()
     if where == "message":
         desk.core.on = fail
     elif where == "flush":
         desk.core.flush = fail  # type: ignore[method-assign]
-    elif where == "execute":
+    elif where == "after_turn":
+        collect[0] = fail
+    else:
         desk.core.outputs.append(Output(execute="work"))
 
     with caplog.at_level(logging.ERROR):

@@ -1,0 +1,300 @@
+"""The wire codec: every message comes back as it was, and anything else is refused as a whole (K27, K28)."""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+import tracemalloc
+from typing import Any, get_args
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crescando import wire
+from crescando.consensus.base import NO_BALLOT, Ballot
+from crescando.consensus.multipaxos import messages as paxos
+from crescando.engine.base import Count, Failed, Partials, Rejection, Results, Rows, Written
+from crescando.engine.statement import Column
+from crescando.errors import RemoteProtocolError
+from crescando.roles import messages as direct
+from crescando.routing.base import NotStable
+from crescando.routing.ecast import messages as ecast
+from crescando.routing.ecast.snapshot import take_snapshot
+from crescando.routing.rubberband import Suspect
+from crescando.schema import DataType
+from crescando.types import FULL_RING, RING_MAX, KeyRange, ProcessId
+from tests.ecast.parties import CLIENT, OTHER, S0, S1, U0, batch, configure, of, point, read, write
+from tests.ecast.test_stability import Learner
+
+BALLOT = Ballot(7, ProcessId("router", "r1", 3))
+SUBMISSION = of(write(1, point(S0, S1)), read(2), write(3), acknowledged=2)
+BATCH = batch(SUBMISSION, of(write(1, sender=OTHER)))
+SCOPE = (KeyRange(0, 9), KeyRange(11, RING_MAX))
+TEXT = Column(
+    DataType.STRING, np.array([1, 0, -1], np.int32), np.array([True, True, False]), ("", "a\0é\U0001f600")
+)
+NUMBERS = Column(DataType.FLOAT64, np.array([0.0, -0.0, np.nan, np.inf]))
+ROWS = Rows(
+    np.array([5]), np.array([9]), np.array([0]), (SCOPE,), np.array([0, 3]), ("a", "b"), (TEXT, NUMBERS)
+)
+WRITTEN = Written(5, 9, (Count(FULL_RING, 3, 1, Rejection((None, 7, 1.5, "k", True), "duplicate")),))
+FAILED = Failed(6, 9, SCOPE, "read", ("k", None), "division by zero")
+
+
+def snapshot() -> Any:
+    learner = Learner()
+    learner.learn(batch(of(write(1), write(2, table=9)), of(configure(1, Suspect(OTHER), sender=U0))))
+    learner.learn(batch(of(write(3))))
+    return take_snapshot(learner.mseq, learner.window)
+
+
+def deliveries() -> Any:
+    return tuple(part for parts in Learner().learn(BATCH).deliveries.values() for part in parts)
+
+
+MESSAGES: list[Any] = [
+    paxos.Accept(BALLOT, 3, BATCH, 2),
+    paxos.Accept(BALLOT, 3, None, 2),
+    paxos.Accepted(BALLOT, 1),
+    paxos.Canvass(4, 3),
+    paxos.CanvassReply(4, True, NO_BALLOT, 3),
+    paxos.Decided(4, (BATCH, None, BATCH), 9),
+    paxos.Fetch(1),
+    paxos.Heartbeat(BALLOT, 8, 4, 123.456),
+    paxos.HeartbeatReply(BALLOT, 8, -0.5),
+    paxos.Nack(BALLOT),
+    paxos.Prepare(BALLOT, 1),
+    paxos.Promise(BALLOT, (paxos.Vote(3, BALLOT, BATCH), paxos.Vote(4, BALLOT, None, True)), 2, 1),
+    paxos.Snapshot(4, snapshot()),
+    ecast.ConfigRequest(),
+    ecast.ConfigState(5, b"\x00\xffconfig"),
+    ecast.Confirm(-1),
+    ecast.Deliver(BALLOT, 1, -1, 99, deliveries()),
+    ecast.Expelled(5, 0),
+    ecast.Fenced(BALLOT),
+    ecast.Hello(),
+    ecast.Pulse(BALLOT, 1 << 40),
+    ecast.Resume(BALLOT, -1),
+    ecast.Route(SUBMISSION),
+    ecast.Stable(7, (NotStable(3, "lost", "é"), NotStable(4, "refused", ""))),
+    ecast.StableUpTo(7, ((CLIENT, 3),)),
+    ecast.Welcome(BALLOT, False, None, 0),
+    ecast.Welcome(BALLOT, True, BALLOT.node, 9),
+    Results(S0, CLIENT, 9, (ROWS,), (Partials(4, 9, SCOPE, (b"", b"\x01")),), (WRITTEN,), (FAILED,)),
+    direct.Answered(3),
+    direct.Attach(),
+    direct.Inquire(1, (1, 2, 3)),
+    direct.Inquired(1, (direct.Queued(3, SCOPE, True),), (WRITTEN,)),
+    direct.Ping(1.5),
+    direct.Pong(1.5),
+    direct.ReadReplica(1, 0, FULL_RING, (0, 1)),
+]
+
+ENCODED = [wire.encode(message) for message in MESSAGES]
+
+
+def same(a: Any, b: Any) -> bool:
+    """Compare messages that contain arrays: types, dtypes and values, NaN as itself."""
+    if isinstance(a, np.ndarray):
+        return isinstance(b, np.ndarray) and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+    if isinstance(a, msgspec.Struct):
+        fields = a.__struct_fields__
+        return type(a) is type(b) and all(same(getattr(a, f), getattr(b, f)) for f in fields)
+    if isinstance(a, tuple):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    return type(a) is type(b) and a == b
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
+def test_every_message_comes_back_as_it_was(message: Any) -> None:
+    data = wire.encode(message)
+
+    decoded = wire.decode(data)
+
+    assert same(decoded, message)
+    assert wire.encode(decoded) == data
+
+
+def test_no_kind_of_message_is_left_out() -> None:
+    kinds = {getattr(kind, "__origin__", kind) for kind in get_args(wire.WireMessage)}
+
+    assert {type(message) for message in MESSAGES} == kinds
+
+
+def test_decoded_arrays_cannot_be_written_to() -> None:
+    submission = wire.decode(wire.encode(ecast.Route(SUBMISSION))).submission
+
+    with pytest.raises(ValueError, match="read-only"):
+        submission.kind[0] = 3
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"])
+def test_every_physical_type_travels(dtype: str) -> None:
+    values = np.array([0, 1, 0], dtype)
+    message = Results(
+        S0, CLIENT, 0, (msgspec.structs.replace(ROWS, columns=(Column(DataType.INT8, values),)),)
+    )
+
+    assert same(wire.decode(wire.encode(message)), message)
+
+
+def test_an_array_that_is_not_contiguous_travels_by_value() -> None:
+    message = msgspec.structs.replace(ROWS, number=np.arange(10)[::2])
+
+    (rows,) = wire.decode(wire.encode(Results(S0, CLIENT, 0, (message,)))).rows
+
+    assert rows.number.tolist() == [0, 2, 4, 6, 8]
+
+
+@pytest.mark.parametrize(
+    "value", [object(), np.array(["x"], object), np.array(["x"]), np.array([1j]), lambda: None]
+)
+def test_what_is_no_message_part_does_not_travel(value: Any) -> None:
+    with pytest.raises(TypeError):
+        wire.encode(ecast.ConfigState(1, value))
+
+
+# What comes from outside.
+
+
+def refused(data: bytes) -> bool:
+    try:
+        wire.decode(data)
+    except RemoteProtocolError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xc1",
+        b"\x80",
+        b"\x90",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"\x80\x05cos\nsystem\n(S'true'\ntR.",
+        msgspec.msgpack.encode(["no-such-message", 1]),
+        msgspec.msgpack.encode(["hello", *range(9), {"a": 1}]) + b"\x00",
+        msgspec.msgpack.encode(["confirm", "not a number"]),
+        msgspec.msgpack.encode(["confirm"]),
+        msgspec.msgpack.encode({"tag": "hello"}),
+        msgspec.msgpack.encode(["fetch", 1, 1]) + b"trailing",
+        b"\x91" * 100_000,
+        msgspec.msgpack.encode(["state", 1, b"x"])[:-1],
+    ],
+)
+def test_what_is_no_message_is_refused(data: bytes) -> None:
+    assert refused(data)
+
+
+@pytest.mark.parametrize(
+    "ext",
+    [
+        msgspec.msgpack.Ext(1, b""),
+        msgspec.msgpack.Ext(1, b"|O8" + bytes(8)),
+        msgspec.msgpack.Ext(1, b"|V1" + bytes(8)),
+        msgspec.msgpack.Ext(1, b"<U4" + bytes(8)),
+        msgspec.msgpack.Ext(1, b">i8" + bytes(8)),
+        msgspec.msgpack.Ext(1, b"<i8" + bytes(7)),
+        msgspec.msgpack.Ext(2, b"<i8" + bytes(8)),
+        msgspec.msgpack.Ext(-1, bytes(4)),
+        [1, 2, 3],
+        b"bytes",
+        None,
+    ],
+)
+def test_what_is_no_array_is_refused(ext: Any) -> None:
+    fields = [getattr(ROWS, name) for name in ROWS.__struct_fields__]
+    fields[0] = ext
+    raw = msgspec.msgpack.encode(
+        ["results", list(S0), list(CLIENT), 0, [fields], [], [], []], enc_hook=wire._encode_array
+    )
+
+    assert refused(raw)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"\xdd\xff\xff\xff\xff",
+        b"\xc6\xff\xff\xff\xff",
+        b"\xdb\xff\xff\xff\xff",
+        b"\xc9\xff\xff\xff\xff\x01",
+        b"\xdf\xff\xff\xff\xff",
+    ],
+)
+@pytest.mark.parametrize("prefix", [b"", b"\x92\xa5route", b"\x92\xa5route\x9c", b"\x93\xa7decided\x01"])
+def test_announced_sizes_are_bounded_by_the_bytes_present(header: bytes, prefix: bytes) -> None:
+    gc.collect()
+    tracemalloc.start()
+    begin = time.perf_counter()
+
+    assert refused(prefix + header)
+
+    seconds, (_, peak) = time.perf_counter() - begin, tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 20
+    assert seconds < 0.5
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.binary(max_size=80))
+def test_random_bytes_are_decoded_or_refused(data: bytes) -> None:
+    refused(data)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_a_mutated_message_is_decoded_or_refused(data: st.DataObject) -> None:
+    original = bytearray(data.draw(st.sampled_from(ENCODED)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(original) - 1))
+        match data.draw(st.sampled_from(["set", "cut", "insert"])):
+            case "set":
+                original[at] = data.draw(st.integers(0, 255))
+            case "cut":
+                del original[at : at + data.draw(st.integers(1, 8))]
+            case _:
+                original[at:at] = data.draw(st.binary(min_size=1, max_size=8))
+        if not original:
+            return
+
+    refused(bytes(original))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(MESSAGES),
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers(-(1 << 63), (1 << 64) - 1)
+        | st.floats()
+        | st.text(max_size=4)
+        | st.binary(max_size=4),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+        max_leaves=6,
+    ),
+    st.integers(0, 8),
+)
+def test_a_message_with_one_field_of_another_type_is_decoded_or_refused(
+    message: Any, value: Any, index: int
+) -> None:
+    raw = msgspec.msgpack.decode(wire.encode(message))
+    raw[index % len(raw)] = value
+
+    refused(msgspec.msgpack.encode(raw))
+
+
+def test_prefixes_of_messages_are_refused() -> None:
+    rng = random.Random(1)
+    for data in ENCODED:
+        for cut in rng.sample(range(len(data)), min(20, len(data))):
+            assert refused(data[:cut])
