@@ -196,7 +196,8 @@ class Router(Generic[C]):
             return
         learned = self._taken(peer) if self._led else self.mseq.learned_of(peer)
         leader = self.broadcast.leader
-        self._out.send.append((peer, Welcome(self.broadcast.ballot, self._led, leader, learned)))
+        ballot = self._led_ballot or self.broadcast.ballot
+        self._out.send.append((peer, Welcome(ballot, self._led, leader, learned)))
 
     def _taken(self, sender: ProcessId) -> int:
         """Give the number up to which we have, or the order has, a sender's messages."""
