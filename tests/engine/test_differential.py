@@ -24,10 +24,10 @@ from tests.engine.differential import Play, Shares
 
 pytestmark = pytest.mark.differential
 
-CHUNKS = 20
-SEEDS_PER_CHUNK = 40
+CHUNKS = 40
+SEEDS_PER_CHUNK = 20
 BATCHES_PER_SEED = 25
-"""20 x 40 x 25 = 20,000 batches."""
+"""40 x 20 x 25 = 20,000 batches."""
 
 BATCH_SIZE = 9
 
