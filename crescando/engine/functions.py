@@ -53,6 +53,10 @@ DATE_MIN, DATE_MAX = -719_162, 2_932_896
 TIMESTAMP_MIN, TIMESTAMP_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The first and the last microsecond of the same years."""
 
+TEXT_MAX = 1 << 20
+"""No expression makes a text of more code points; a column joined to itself by every
+update would double until memory ends. The value is a guess."""
+
 ARGUMENTS_MAX = 20_000
 """An upper bound for operators of any number of arguments; see `engine.validate`."""
 

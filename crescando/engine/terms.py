@@ -215,8 +215,8 @@ def _round(term: Apply, values: list[Value]) -> Value:
 
 def _concat(term: Apply, values: list[Value]) -> Value:
     left, right = values
-    pool, codes = texts.concatenate_texts(left.strings(), left.data, right.strings(), right.data)
-    return _result(term.type, values, codes, None, pool)
+    pool, codes, error = texts.concatenate_texts(left.strings(), left.data, right.strings(), right.data)
+    return _result(term.type, values, codes, error, pool)
 
 
 def _map_text(term: Apply, values: list[Value]) -> Value:

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crescando.engine.dictionary import Pool
-from crescando.engine.functions import TIMESTAMP_MAX, TIMESTAMP_MIN, Cause
+from crescando.engine.functions import TEXT_MAX, TIMESTAMP_MAX, TIMESTAMP_MIN, Cause
 from crescando.engine.keys import I64
 from crescando.engine.statement import PHYSICAL
-from crescando.engine.values import Errors
+from crescando.engine.values import Errors, raised
 from crescando.schema import DataType
 
 Array = NDArray[Any]
@@ -57,13 +57,18 @@ def lengths(pool: Pool, codes: Array) -> I64:
     return np.fromiter(map(len, texts), np.int64, len(texts))[index]
 
 
-def concatenate_texts(left: Pool, left_codes: Array, right: Pool, right_codes: Array) -> tuple[Pool, I64]:
-    """Join texts row by row, once per distinct pair."""
+def concatenate_texts(
+    left: Pool, left_codes: Array, right: Pool, right_codes: Array
+) -> tuple[Pool, I64, Errors | None]:
+    """Join texts row by row, once per distinct pair; longer ones than `TEXT_MAX` overflow."""
     a, b = np.broadcast_arrays(left_codes.astype(np.int64), right_codes.astype(np.int64))
     pairs, index = np.unique(a * len(right) + b, return_inverse=True)
     target = Pool()
-    joined = (left.texts[p // len(right)] + right.texts[p % len(right)] for p in pairs.tolist())
-    return target, target.intern(joined)[index]
+    couples = [(left.texts[p // len(right)], right.texts[p % len(right)]) for p in pairs.tolist()]
+    long = np.array([len(head) + len(tail) > TEXT_MAX for head, tail in couples], np.bool_)
+    joined = ("" if over else head + tail for (head, tail), over in zip(couples, long, strict=True))
+    codes = target.intern(joined)[index]
+    return target, codes, raised(long[index], Cause.OVERFLOW)
 
 
 def substrings(

@@ -424,6 +424,10 @@ class World:
         wide = INT64 if kind.is_integer else FLOAT64 if kind.is_float else kind
         if self.plain and kind.is_number:
             return self._parameter(kind)  # Products would grow past what SQLite keeps whole.
+        if kind is STRING and not self.plain:
+            # A column joined to itself in every batch would double until memory ends.
+            first, count = self._parameter(INT64, lambda: 1), self._parameter(INT64, lambda: 6)
+            return Apply("substr", (self.term(STRING, 2), first, count), STRING)
         return self.term(wide, 2)
 
     def _delete(self) -> tuple[Shape, Callable[[], tuple[Any, ...]]]:

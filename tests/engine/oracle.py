@@ -16,7 +16,7 @@ from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
-from crescando.engine.functions import Cause
+from crescando.engine.functions import TEXT_MAX, Cause
 from crescando.engine.partition import position_of
 from crescando.engine.statement import Apply, Column, ColumnRef, Kind, Operation, Parameter, Shape, Term
 from crescando.schema import DataType, TableSchema
@@ -208,7 +208,7 @@ def scalar_rule(term: Apply) -> Callable[..., Any]:
         "floor": lambda a: a if isinstance(a, int) or not math.isfinite(a) else float(math.floor(a)),
         "coalesce": lambda *a: widen(next((v for v in a if v is not None), None), kind),
         "nullif": lambda a, b: None if a is not None and b is not None and order(a, b) == 0 else a,
-        "concat": lambda a, b: a + b,
+        "concat": lambda a, b: a + b if len(a) + len(b) <= TEXT_MAX else ERR[Cause.OVERFLOW],
         "lower": lambda a: a.lower(),
         "upper": lambda a: a.upper(),
         "length": len,

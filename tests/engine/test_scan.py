@@ -15,7 +15,7 @@ import pytest
 
 from crescando.engine import index, match, order
 from crescando.engine.base import Count
-from crescando.engine.functions import DATE_MAX
+from crescando.engine.functions import DATE_MAX, TEXT_MAX
 from crescando.engine.scan import ScanEngine
 from crescando.engine.statement import (
     Apply,
@@ -246,6 +246,18 @@ def test_senders_get_their_own_results_in_order() -> None:
         assert rows.number.tolist() == [place for place in range(12) if place % 3 == number]
         sizes = np.diff(rows.offsets).tolist()
         assert sizes == [10 if place % 4 < 3 else 0 for place in rows.number.tolist()]
+
+
+def test_a_text_cannot_double_for_ever() -> None:
+    bench = Bench(table(("s", STRING)))
+    bench.load((1, "ab"), (2, ""))
+    double = bench.update_shape(None, s=apply("concat", bench.col("s"), bench.col("s")))
+    results = bench.run(*(bench.operation(double) for _ in range(25)))
+    told = [counts(written) for written in results.written]
+    assert told[:19] == [(2, 0, None, None)] * 19
+    assert told[19:] == [(1, 1, (1,), "overflow")] * 6
+    (length,) = {len(text) for text in bench.read(None, names=("s",)) if text}
+    assert length == TEXT_MAX
 
 
 def test_statistics_and_compaction() -> None:
