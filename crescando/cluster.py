@@ -12,8 +12,9 @@ import logging
 import random
 import time
 import weakref
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from crescando.assembly import Assembly
@@ -30,6 +31,7 @@ from crescando.pump import Pump
 from crescando.roles.storage import Execution, Storage
 from crescando.routing.ecast.router import Router
 from crescando.routing.rubberband.config import Rubberband
+from crescando.scanning import ScanThreads
 from crescando.spec import ClusterSpec
 from crescando.transport.inprocess import InProcessHub
 from crescando.types import KeyRange, ProcessId
@@ -104,7 +106,7 @@ class Cluster:
         self._assembly = Assembly(spec)
         self._loop = LoopThread("crescando")
         self._hub = InProcessHub(self._loop)
-        self._scanner = ThreadPoolExecutor(spec.scan_threads, thread_name_prefix="crescando-scan")
+        self._scanner = ScanThreads(spec.scan_threads)
         self._processes: dict[ProcessId, _Process] = {}
         self._backends: list[LoopBackend] = []
         self._n_clients = 0
@@ -127,8 +129,7 @@ class Cluster:
     def _run(self, core: ProcessCore, engine: Engine | None = None) -> None:
         def execute(work: Execution) -> None:
             if process.engine is not None:
-                done = self._scanner.submit(work.run, process.engine)
-                done.add_done_callback(lambda future: self._executed(process, future))
+                self._scanner.submit(partial(work.run, process.engine), partial(self._executed, process))
 
         def stopped(reason: str) -> None:
             self._forget(process, reason)
@@ -137,21 +138,19 @@ class Cluster:
         process = self._processes[core.me] = _Process(core, pump, engine)
         pump.start()
 
-    def _executed(self, process: _Process, future: Future[Any]) -> None:
+    def _executed(self, process: _Process, result: Any, error: Exception | None) -> None:
         """Bring a cycle's end from the scanning thread into the loop."""
 
         def take() -> None:
-            error = future.exception()
             if error is None:
-                process.pump.executed(future.result())
+                process.pump.executed(result)
             else:
                 # Whatever is not a function of operation and row must not be answered.
                 process.pump.fail(error)
 
-        try:
+        with suppress(CrescandoError):
+            # A loop that has ended needs no results.
             self._loop.hand_over(take)
-        except CrescandoError:
-            return
 
     def _forget(self, process: _Process, reason: str) -> None:
         process.reason = reason
@@ -325,7 +324,7 @@ class Cluster:
             self._loop.call(stop, max(0.1, deadline_s - time.monotonic()))
         except CrescandoError as error:
             logger.warning("the store's loop does not answer: %s", error)
-        self._scanner.shutdown(wait=True, cancel_futures=True)
+        self._scanner.close(max(0.1, deadline_s - time.monotonic()))
         self._loop.stop(max(0.1, deadline_s - time.monotonic()))
 
     def __repr__(self) -> str:

@@ -34,7 +34,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("schema", "process"),
     ("transport", "consensus", "routing", "engine"),
-    ("clock", "pump", "loop"),
+    ("clock", "pump", "loop", "scanning"),
     ("transport.inprocess", "transport.simulated", "transport.tls"),
     ("client", "sql"),
     ("roles",),
