@@ -171,9 +171,9 @@ class Replay:
             active, clock = active[movers], due[movers]
             lasting = self._images.alive[active] | self._images.is_key_group[active]
             active, clock = active[lasting], clock[lasting]
-            if len(active) == 0:
-                break
-            start = int(clock.min() + 1) // self._width
+            start = int(clock.min(initial=_NEVER - 1) + 1) // self._width
+            if start >= stop:
+                break  # No image is left, or no operation for those that are.
             try:
                 dynamic = self._look_up_again(matchers, active, clock, stop - start > 1)
             except TooManyPairs:

@@ -262,9 +262,9 @@ class Play:
         random = Random(seed + 1)
         makers = (
             lambda: one_engine(schema, 64),
-            lambda: one_engine(schema, random.choice((64, 128, 4096)), alone=True),
-            lambda: split(schema, random, 2, random.choice((1, 2)), random.choice((64, 256, 4096))),
-            lambda: split(schema, random, 4, random.choice((1, 1, 2)), random.choice((64, 128, 1024))),
+            lambda: one_engine(schema, random.choice((128, 512, 4096)), alone=True),
+            lambda: split(schema, random, 2, random.choice((1, 2)), random.choice((128, 256, 4096))),
+            lambda: split(schema, random, 4, random.choice((1, 1, 2)), random.choice((64, 256, 1024))),
         )
         self.layouts = [makers[place]() for place in (0, *others)]
         self.oracle = Oracle(schema)
