@@ -131,6 +131,7 @@ def test_a_sign_of_life_or_a_session_makes_refusals_count_anew() -> None:
     watch.core.on_message(S0, Pong(0.0), watch.now_s)
     for _ in range(2):
         watch.core.on_refused(S0, watch.now_s)
+    watch.pass_time(0.5, alive=(S1, PEER))
     watch.core.on_connected(S0, watch.now_s)
     for _ in range(2):
         watch.core.on_refused(S0, watch.now_s)
