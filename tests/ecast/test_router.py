@@ -570,7 +570,30 @@ def test_pulses_tell_the_idle_how_far_the_order_is() -> None:
     output = desk.flush()
 
     assert to(output, S2, Pulse) == [Pulse(desk.order.ballot, position(1, 0))]
-    assert to(output, R2, StableUpTo) == [StableUpTo(0, ())]
+
+
+def test_pulses_tell_followers_what_they_may_trim_and_what_not() -> None:
+    desk, follower = Desk(), Desk(leads=False)
+    desk.resume()
+    for value in (of(write(1, point(S0, S1))), of(write(1, point(S1, S2), sender=OTHER))):
+        desk.order_now(value)
+        follower.order.learn(batch(value))
+    follower.flush()
+
+    def notice() -> None:
+        desk.now_s += desk.router.limits.pulse_s
+        follower.take(R2, *to(desk.flush(), R2, StableUpTo))
+
+    notice()
+    assert set(follower.router.window.entries) == {1, 2}
+    for peer in (S0, S1):
+        desk.take(peer, Confirm(position(1, 0)))
+    notice()
+    assert set(follower.router.window.entries) == {2}
+    confirm_all(desk, position(2, 0))
+    notice()
+    assert not follower.router.window.entries
+    assert follower.router.window.n_bytes == 0
 
 
 def test_a_pulse_never_runs_ahead_of_what_was_sent() -> None:

@@ -223,18 +223,19 @@ def test_a_cycle_takes_only_so_many_operations() -> None:
 
 
 def test_confirmations_are_withheld_while_the_queue_is_over_its_budget() -> None:
-    size = len(payload_of(insert(1)))
-    desk = Desk(limits=StorageLimits(queue_bytes=size))
+    desk = Desk(limits=StorageLimits(queue_bytes=20_000))
     desk.run()
     desk.deliver(ALICE, 1, insert(1))
     desk.flush()
-    desk.deliver(ALICE, 2, insert(2), insert(3))
+    assert desk.multicast.holds[-1] is False
 
+    desk.deliver(ALICE, 2, *(insert(key) for key in range(2, 200)))
     desk.flush()
     assert desk.multicast.holds[-1] is True
 
-    desk.execute()
+    desk.run()
     assert desk.multicast.holds[-1] is False
+    assert len(desk.rows()) == 199
 
 
 # Malformed payloads.
