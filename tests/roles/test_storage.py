@@ -223,7 +223,7 @@ def test_a_cycle_takes_only_so_many_operations() -> None:
 
 
 def test_confirmations_are_withheld_while_the_queue_is_over_its_budget() -> None:
-    desk = Desk(limits=StorageLimits(queue_bytes=20_000))
+    desk = Desk(limits=StorageLimits(queue_bytes=5_000))
     desk.run()
     desk.deliver(ALICE, 1, insert(1))
     desk.flush()
