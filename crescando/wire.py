@@ -97,7 +97,7 @@ _DTYPES |= {dtype.encode(): np.dtype(dtype) for dtype in ("<u2", "<u4", "<u8", "
 
 
 def _encode_array(value: Any) -> Any:
-    if isinstance(value, np.ndarray) and value.dtype.str.encode() in _DTYPES:
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.str.encode() in _DTYPES:
         return msgspec.msgpack.Ext(_ARRAY, value.dtype.str.encode() + np.ascontiguousarray(value).tobytes())
     raise TypeError(f"a {type(value).__qualname__} does not travel")
 

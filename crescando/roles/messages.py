@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from crescando.engine.base import Written
+from crescando.engine.base import Failed, Written
 from crescando.types import KeyRange, Scope
 
 
@@ -41,12 +41,14 @@ class Inquired(msgspec.Struct, frozen=True, array_like=True, tag="inquired"):
     """What an owner knows: the rest it has answered before, or never had.
 
     `queued` writes will be reported for every owned range, whatever their
-    scope; `queued` reads will be answered for their scope.
+    scope; `queued` reads will be answered for their scope. `failed` are writes
+    that were refused here as everywhere.
     """
 
     inquiry: int
     queued: tuple[Queued, ...]
     written: tuple[Written, ...]
+    failed: tuple[Failed, ...] = ()
 
 
 class ReadReplica(msgspec.Struct, frozen=True, array_like=True, tag="read-replica"):

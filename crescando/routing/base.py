@@ -156,7 +156,10 @@ class NotStable(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class StableEvent:
-    """Every own number up to `upto` is decided upon, with these exceptions."""
+    """Every own number up to `upto` is decided upon, with these exceptions.
+
+    Refusals may be told ahead, for numbers above `upto`, and told again later.
+    """
 
     upto: int
     exceptions: tuple[NotStable, ...]

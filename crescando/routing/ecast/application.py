@@ -35,7 +35,9 @@ from crescando.routing.ecast.messages import (
 from crescando.types import NO_POSITION, ProcessId
 
 RECONNECT_S = 0.05
-"""Pause before a lost or refused session is asked for again."""
+"""Pause before a lost or refused session is asked for again; doubled with each refusal."""
+
+RECONNECT_S_MAX = 1.0
 
 
 class Application:
@@ -62,6 +64,7 @@ class Application:
         self._window: deque[Submission] = deque()
         self._sent = 0
         self._reconnect: dict[ProcessId, float] = {}
+        self._pause_s: dict[ProcessId, float] = {}
         self._confirm_to: ProcessId | None = None
         self._events: list[MulticastEvent] = []
         self._out = Output()
@@ -105,6 +108,7 @@ class Application:
         """Say hello; a leader answers with where it stands."""
         if peer in self.routers:
             self._reconnect.pop(peer, None)
+            self._pause_s.pop(peer, None)
             self._out.send.append((peer, Hello()))
 
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
@@ -117,9 +121,11 @@ class Application:
             self._reconnect[peer] = now_s + RECONNECT_S
 
     def on_refused(self, peer: ProcessId, now_s: float) -> None:
-        """Ask again later."""
+        """Ask again later, and ever later."""
         if peer in self.routers:
-            self._reconnect[peer] = now_s + RECONNECT_S
+            pause_s = self._pause_s.get(peer, RECONNECT_S)
+            self._pause_s[peer] = min(2 * pause_s, RECONNECT_S_MAX)
+            self._reconnect[peer] = now_s + pause_s
 
     def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
         """Take a message of a router; others are ignored."""
@@ -172,13 +178,13 @@ class Application:
         self.delivered = max(self.delivered, message.idle)
 
     def _on_stable(self, message: Stable) -> None:
-        if message.upto <= self.acknowledged:
-            return
         exceptions = tuple(e for e in message.exceptions if e.number > self.acknowledged)
-        self.acknowledged = message.upto
-        while self._window and self._window[0].last <= message.upto:
+        if message.upto <= self.acknowledged and not exceptions:
+            return
+        self.acknowledged = max(self.acknowledged, message.upto)
+        while self._window and self._window[0].last <= self.acknowledged:
             self._window.popleft()
-        self._events.append(StableEvent(message.upto, exceptions))
+        self._events.append(StableEvent(self.acknowledged, exceptions))
 
     def _on_expelled(self, message: Expelled) -> None:
         if self.is_expelled:

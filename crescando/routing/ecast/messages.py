@@ -109,7 +109,7 @@ class ConfigState(msgspec.Struct, frozen=True, array_like=True, tag="config-stat
 
 
 class StableUpTo(msgspec.Struct, frozen=True, array_like=True, tag="stable-up-to"):
-    """The leader tells routers that every instance up to `instance` is stable.
+    """The leader tells routers that every instance up to `instance` is stable, but some.
 
     Names every lost message that its sender has not acknowledged: a follower
     that trims could not find out by itself.
@@ -117,3 +117,4 @@ class StableUpTo(msgspec.Struct, frozen=True, array_like=True, tag="stable-up-to
 
     instance: int
     lost: tuple[tuple[ProcessId, int], ...]
+    unstable: tuple[int, ...] = ()

@@ -44,6 +44,10 @@ from crescando.types import MessageKind, ProcessId, Verdict
 C = TypeVar("C", bound=Config)
 
 
+RECONNECT_S = 0.2
+"""Pause before another router that refused a session is asked again."""
+
+
 @dataclass(frozen=True, slots=True)
 class RouterLimits:
     """Bounds of one router.
@@ -113,6 +117,7 @@ class Router(Generic[C]):
         self._led_ballot: Ballot | None = None
         self._pulse_at_s = 0.0
         self._stable_hint: StableUpTo | None = None
+        self._reconnect: dict[ProcessId, float] = {}
         self._out = Output()
 
     @property
@@ -130,6 +135,7 @@ class Router(Generic[C]):
     def on_connected(self, peer: ProcessId, now_s: float) -> None:
         """Begin a session; an application process speaks first."""
         if peer in self._routers:
+            self._reconnect.pop(peer, None)
             self.broadcast.on_connected(peer, now_s)
 
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
@@ -145,7 +151,9 @@ class Router(Generic[C]):
             self.window.outboxes[peer].close()
 
     def on_refused(self, peer: ProcessId, now_s: float) -> None:
-        """A router that cannot be reached: its silence is the detector's business."""
+        """Ask a router again later; its silence meanwhile is the detector's business."""
+        if peer in self._routers:
+            self._reconnect[peer] = now_s + RECONNECT_S
 
     def on_executed(self, result: Any, now_s: float) -> None:
         """Routers execute nothing."""
@@ -171,7 +179,6 @@ class Router(Generic[C]):
             case StableUpTo():
                 if peer in self._routers and not self.broadcast.is_leader:
                     self._stable_hint = message
-                    self._take_stable_hint()
             case _:
                 if peer in self._routers:
                     self.broadcast.on_message(peer, message, now_s)
@@ -241,7 +248,6 @@ class Router(Generic[C]):
             self._settle(self.window.suspect(process))
             self._forget_sender(process)
         self._answer_skipped(learned)
-        self._take_stable_hint()
 
     def _answer_skipped(self, learned: Learned[C]) -> None:
         for sender in sorted(learned.gaps):
@@ -266,7 +272,7 @@ class Router(Generic[C]):
         hint = self._stable_hint
         if hint is not None and not self._led:
             upto = min(hint.instance, self.broadcast.learned)
-            self._settle(self.window.stabilise(upto, hint.lost))
+            self._settle(self.window.stabilise(upto, hint.lost, frozenset(hint.unstable)))
 
     def _install(self, snapshot: RouterSnapshot) -> None:
         self.mseq, self.window = restore(snapshot, self._config_type)
@@ -278,12 +284,16 @@ class Router(Generic[C]):
 
     def flush(self, now_s: float) -> Output:
         """Learn, take or give up leadership, propose, forward, answer."""
+        for peer in [known for known, due_s in self._reconnect.items() if now_s >= due_s]:
+            del self._reconnect[peer]
+            self._out.connect.append(peer)
         result = self.broadcast.flush(now_s)
         self._out.send.extend(result.send)
         if result.install is not None:
             self._install(result.install[1])
         for instance, batch in result.learned:
             self._on_learned(instance, batch)
+        self._take_stable_hint()
         for peer in result.snapshot_for:
             snapshot = take_snapshot(self.mseq, self.window)
             self.broadcast.provide_snapshot(peer, self.broadcast.learned, snapshot)
@@ -303,7 +313,11 @@ class Router(Generic[C]):
             self._pulse(now_s)
         self._answer_stable()
         out, self._out = self._out, Output()
-        out.wake_at_s = earliest(result.wake_at_s, self._pulse_at_s if self._led else None)
+        out.wake_at_s = earliest(
+            result.wake_at_s,
+            self._pulse_at_s if self._led else None,
+            min(self._reconnect.values(), default=None),
+        )
         return out
 
     def _change_leadership(self) -> None:
@@ -395,11 +409,11 @@ class Router(Generic[C]):
             if outbox is not None and outbox.is_open:
                 idle = outbox.previous if outbox.entries else self.mseq.position
                 self._out.send.append((peer, Pulse(ballot, idle)))
-        lowest = min(self.window.entries, default=self.broadcast.learned + 1)
         self.window.keep_lost(self.mseq.learned.keys() | self.mseq.departed.keys())
         lost = tuple((sender, n) for sender, ns in self.window.lost.items() for n in sorted(ns))
-        for router in sorted(self._routers - {self.me}):
-            self._out.send.append((router, StableUpTo(lowest - 1, lost)))
+        unstable = tuple(sorted(self.window.entries))
+        notice = StableUpTo(self.broadcast.learned, lost, unstable)
+        self._out.send.extend((router, notice) for router in sorted(self._routers - {self.me}))
 
     def _answer_stable(self) -> None:
         touched, self._touched = self._touched, {}
@@ -415,12 +429,13 @@ class Router(Generic[C]):
             exceptions = [
                 NotStable(number, Verdict.REFUSED.value, reason)
                 for number, reason in self.mseq.refused.get(sender, {}).items()
-                if told < number <= upto
+                # Final as soon as it is learned, so it need not wait for what is before it.
+                if told < number
             ]
             exceptions += [
                 NotStable(number, Verdict.LOST.value, "every owner of a range failed")
                 for number in sorted(self.window.lost.get(sender, ()))
                 if told < number <= upto
             ]
-            if upto > told or sender in self.mseq.departed:
+            if upto > told or exceptions or sender in self.mseq.departed:
                 self._out.send.append((sender, Stable(upto, tuple(exceptions))))

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from crescando.routing.base import Config, Routes, destset, route
+from crescando.routing.base import Config, Refusal, Routes, destset, route
 from crescando.routing.batch import Submission
 from crescando.routing.ecast.mseq import Departure, MSeq, Run
 from crescando.routing.ecast.stability import Window, entry_of
@@ -22,13 +22,19 @@ C = TypeVar("C", bound=Config)
 
 
 class RunState(msgspec.Struct, frozen=True, array_like=True):
-    """A run of the window; indexes its entry's submissions and the snapshot's configs."""
+    """A run of the window; indexes its entry's submissions and the snapshot's configs.
+
+    `refusal` is the reason for which a configuration message was refused, or
+    empty. It cannot be computed anew from `destset`: a plug-in may also have
+    failed in `apply`.
+    """
 
     base: int
     submission: int
     start: int
     stop: int
     config: int
+    refusal: str = ""
 
 
 class EntryState(msgspec.Struct, frozen=True, array_like=True):
@@ -69,8 +75,8 @@ def take_snapshot(mseq: MSeq[C], window: Window[C]) -> RouterSnapshot:
             if id(run.config) not in codes:
                 codes[id(run.config)] = len(configs)
                 configs.append(run.config.encode())
-            index = indices[id(run.submission)]
-            runs.append(RunState(run.base, index, run.start, run.stop, codes[id(run.config)]))
+            index, config = indices[id(run.submission)], codes[id(run.config)]
+            runs.append(RunState(run.base, index, run.start, run.stop, config, _refusal(run)))
         awaited, confirmed = tuple(sorted(entry.awaited)), tuple(sorted(entry.confirmed))
         entries.append(EntryState(instance, tuple(submissions), tuple(runs), awaited, confirmed))
     return RouterSnapshot(
@@ -113,7 +119,14 @@ def restore(snapshot: RouterSnapshot, config_type: type[C]) -> tuple[MSeq[C], Wi
 def _run(state: RunState, submission: Submission, config: C) -> Run[C]:
     start, stop = state.start, state.stop
     if int(submission.kind[start]) == MessageKind.CONFIG:
-        routes = Routes(np.zeros(1, np.int64), (destset(config, submission.message(start)),))
+        target = Refusal(state.refusal) if state.refusal else destset(config, submission.message(start))
+        routes = Routes(np.zeros(1, np.int64), (target,))
     else:
         routes = route(config, submission, start, stop)
     return Run(state.base, submission, start, stop, config, routes)
+
+
+def _refusal(run: Run[C]) -> str:
+    target = run.routes.routes[0]
+    is_config = int(run.submission.kind[run.start]) == MessageKind.CONFIG
+    return target.reason if is_config and isinstance(target, Refusal) else ""

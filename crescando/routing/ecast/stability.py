@@ -197,6 +197,11 @@ class Outbox(Generic[C]):
         self.n_sent = 0
         self.in_flight_bytes = 0
 
+    def remove(self, entry: Entry[C]) -> None:
+        """Drop an entry of a closed outbox; it is near the front, since old ones become stable first."""
+        self.entries.remove(entry)
+        self.close()
+
     def pop(self) -> Entry[C]:
         """Drop the oldest entry."""
         entry = self.entries.popleft()
@@ -259,16 +264,22 @@ class Window(Generic[C]):
                 touched |= self._settle(entry)
         return touched
 
-    def stabilise(self, upto: int, lost: Iterable[tuple[ProcessId, int]]) -> set[ProcessId]:
-        """Trim what a leader says is stable."""
+    def stabilise(
+        self,
+        upto: int,
+        lost: Iterable[tuple[ProcessId, int]],
+        unstable: Set[int] = frozenset(),
+    ) -> set[ProcessId]:
+        """Trim what a leader says is stable: every instance up to `upto` but the `unstable` ones."""
         for sender, number in lost:
             self.lost.setdefault(sender, set()).add(number)
         touched: set[ProcessId] = set()
-        for outbox in self.outboxes.values():
-            while outbox.entries and outbox.entries[0].instance <= upto:
-                outbox.pop().awaited.clear()
-        for instance in [known for known in self.entries if known <= upto]:
-            touched |= self._trim(self.entries[instance])
+        for instance in [known for known in self.entries if known <= upto and known not in unstable]:
+            entry = self.entries[instance]
+            for process in entry.awaited:
+                self.outboxes[process].remove(entry)
+            entry.awaited.clear()
+            touched |= self._trim(entry)
         return touched
 
     def _settle(self, entry: Entry[C]) -> set[ProcessId]:
@@ -283,7 +294,19 @@ class Window(Generic[C]):
             if process in self.outboxes:
                 outbox = self.outboxes[process]
                 outbox.trimmed = max(outbox.trimmed, last)
-        return {run.submission.sender for run in entry.runs}
+        senders = {run.submission.sender for run in entry.runs}
+        for sender in senders:
+            pending = self._pending[sender]
+            while pending and pending[0][1].instance not in self.entries:
+                pending.popleft()
+            if not pending:
+                del self._pending[sender]
+        return senders
+
+    @property
+    def n_pending(self) -> int:
+        """How many runs are not stable, counted per sender; 0 when all is at rest."""
+        return sum(map(len, self._pending.values()))
 
     def stable_of(self, sender: ProcessId, learned: int) -> int:
         """Give the number up to which everything of a sender is decided upon.
@@ -294,14 +317,7 @@ class Window(Generic[C]):
             The sender's learned watermark: stable if nothing is pending.
         """
         pending = self._pending.get(sender)
-        if pending is None:
-            return learned
-        while pending and pending[0][1].instance not in self.entries:
-            pending.popleft()
-        if not pending:
-            del self._pending[sender]
-            return learned
-        return pending[0][0] - 1
+        return pending[0][0] - 1 if pending else learned
 
     def keep_lost(self, senders: Set[ProcessId]) -> None:
         """Forget the lost numbers of all but some senders."""
