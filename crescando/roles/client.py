@@ -11,6 +11,7 @@ since (`ReadLostError`).
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -47,6 +48,10 @@ class ClientLimits:
     open_submissions : int
         Submissions that may be unstable at once; what is submitted meanwhile
         waits and makes the next one larger.
+    stall_s : float
+        Time after the last submission at which the next one is sent although
+        so many are unstable: an operation that waits for a dead range must not
+        hold up those of other ranges. At most `stalled_submissions` so.
     inquire_s : float
         Time after which an operation that is stable, or whose owner's session
         ended, and that has no outcome makes the client ask the owners.
@@ -55,6 +60,8 @@ class ClientLimits:
     batch_operations: int = 1024
     batch_bytes: int = 4 << 20
     open_submissions: int = 4
+    stall_s: float = 0.02
+    stalled_submissions: int = 1024
     inquire_s: float = 0.5
 
 
@@ -96,7 +103,7 @@ class Client:
     me : ProcessId
     multicast : Multicast
     storages : sequence of ProcessId
-        Storage processes known at the start; the configuration tells of others.
+        The storage processes, from which results come.
     join : bytes
         Payload of the message with which this client joins, its number 1.
     limits : ClientLimits
@@ -129,6 +136,7 @@ class Client:
         self._last_replica_read = 0
         self._last_write = 0
         self._suspicious = False
+        self._submitted_s = 0.0
         self._inquire_at_s: float | None = None
         self._answered = 0
         self._told_answered = 0
@@ -156,7 +164,7 @@ class Client:
         if self._closed:
             self._completions.append(Completion(token, error=ClosedError(self._closed)))
             return
-        self._submit_waiting(everything=True)
+        self._submit_waiting(None)
         number = self.multicast.next_number
         self._configurations[number] = token
         self._submit([Message(self.me, number, MessageKind.CONFIG, -1, (), 0, payload)], b"")
@@ -179,6 +187,10 @@ class Client:
         self._replica_tokens[request] = (token, process)
         self._out.send.append((process, ReadReplica(request, table, key_range, columns)))
 
+    def numbers(self) -> dict[int, int]:
+        """Give the message number of each data operation that has no outcome yet, by token."""
+        return {operation.token: number for number, operation in self._operations.items()}
+
     def take_completions(self) -> list[Completion]:
         """Give what happened since the last call."""
         completions, self._completions = self._completions, []
@@ -195,6 +207,7 @@ class Client:
         if peer in self._storages:
             self._open[peer] = None
             self._out.send.append((peer, Attach()))
+            self._out.send.append((peer, Answered(self._told_answered)))
             # Results sent while there was no session are gone.
             self._suspicious = True
         else:
@@ -250,7 +263,7 @@ class Client:
             elif isinstance(event, ExpelledEvent):
                 self._on_expelled(event)
         self._conclude_inquiries()
-        self._submit_waiting(everything=False)
+        self._submit_waiting(now_s)
         self._inquire(now_s)
         self._tell_answered()
         for peer, due_s in list(self._reconnect.items()):
@@ -263,7 +276,10 @@ class Client:
         out.connect += protocol.connect
         out.send += protocol.send
         out.wake_at_s = earliest(
-            protocol.wake_at_s, self._inquire_at_s, min(self._reconnect.values(), default=None)
+            protocol.wake_at_s,
+            self._inquire_at_s,
+            min(self._reconnect.values(), default=None),
+            self._submitted_s + self.limits.stall_s if self._waiting else None,
         )
         return out
 
@@ -273,9 +289,16 @@ class Client:
         acknowledged = self.multicast.acknowledged
         self.multicast.submit(submission(messages, shared=shared, acknowledged=acknowledged))
 
-    def _submit_waiting(self, *, everything: bool) -> None:
-        """Pack waiting operations; adaptive: nothing while enough is on its way."""
-        while self._waiting and (everything or self.multicast.n_unstable < self.limits.open_submissions):
+    def _submit_waiting(self, now_s: float | None) -> None:
+        """Pack waiting operations; adaptive: nothing while enough is on its way.
+
+        Parameters
+        ----------
+        now_s : float or None
+            None to submit everything, whatever is on its way.
+        """
+        while self._waiting and (now_s is None or self._may_submit(now_s)):
+            self._submitted_s = now_s if now_s is not None else self._submitted_s
             messages: list[Message] = []
             shapes: dict[bytes, int] = {}
             n_bytes = 0
@@ -301,6 +324,12 @@ class Client:
                 self._operations[number] = InFlight(token, number, request, list(request.ranges))
                 n_bytes += len(payload)
             self._submit(messages, encode_shapes(tuple(shapes)))
+
+    def _may_submit(self, now_s: float) -> bool:
+        n_unstable = self.multicast.n_unstable
+        return n_unstable < self.limits.open_submissions or (
+            n_unstable < self.limits.stalled_submissions and now_s >= self._submitted_s + self.limits.stall_s
+        )
 
     def _offset(self) -> int:
         """Give the next replica offset: any spread will do, chance is not needed."""
@@ -387,22 +416,23 @@ class Client:
 
     def _on_stable(self, event: StableEvent, now_s: float) -> None:
         excepted = {exception.number: exception for exception in event.exceptions}
-        for number in [known for known in self._configurations if known <= event.upto]:
+        for number in [known for known in self._configurations if known <= event.upto or known in excepted]:
             token = self._configurations.pop(number)
             exception = excepted.get(number)
             error = None if exception is None else RefusedError(exception.reason)
             self._completions.append(Completion(token, is_stable=error is None, error=error))
-        for number in list(self._operations):
-            if number > event.upto:
-                break
-            operation = self._operations[number]
-            if operation.is_stable:
+        ahead = sorted(number for number in excepted if number > event.upto)
+        upto = itertools.takewhile(lambda number: number <= event.upto, list(self._operations))
+        lost: list[InFlight] = []
+        for number in itertools.chain(upto, ahead):
+            operation = self._operations.get(number)
+            if operation is None or operation.is_stable:
                 continue
             exception = excepted.get(number)
             if exception is not None and exception.verdict == Verdict.REFUSED.value:
                 self._fail(operation, RefusedError(exception.reason))
             elif exception is not None and operation.is_read:
-                self._resubmit(operation)
+                lost.append(operation)
             elif exception is not None:
                 self._fail(operation, LostError(exception.reason))
             else:
@@ -410,6 +440,9 @@ class Client:
                 operation.stable_s = now_s
                 self._completions.append(Completion(operation.token, is_stable=True))
                 self._finish_if_done(operation)
+        # Each goes before what waits, so the last one first.
+        for operation in reversed(lost):
+            self._resubmit(operation)
 
     def _on_expelled(self, event: ExpelledEvent) -> None:
         self._closed = f"this client was expelled from the cluster at position {event.position}"
@@ -474,6 +507,8 @@ class Client:
                 ranges.extend(queued.scope)
         for written in message.written:
             self._on_written(written)
+        for failed in message.failed:
+            self._on_failed(failed)
 
     def _conclude_inquiries(self) -> None:
         """Resubmit the reads that no owner holds: their answer died with its server."""

@@ -57,6 +57,10 @@ class StorageConfig(Config, Protocol):
         ...
 
 
+OPERATION_BYTES = 1024
+"""What a decoded operation takes in memory beside its payload, about."""
+
+
 @dataclass(frozen=True, slots=True)
 class StorageLimits:
     """Bounds of one storage process.
@@ -66,7 +70,7 @@ class StorageLimits:
     cycle_operations : int
         Operations that share one cycle at most; bounds every operation's latency.
     queue_bytes : int
-        Queued payload above which confirmations are withheld.
+        Queued and executing work above which confirmations are withheld.
     shapes : int
         Decoded statement shapes that are remembered.
     """
@@ -135,6 +139,8 @@ class _Ledger:
     scopes: dict[int, tuple[Scope, bool]] = field(default_factory=dict)
     """Queued numbers: scope, and whether it is a write."""
     written: dict[int, Written] = field(default_factory=dict)
+    failed: dict[int, Failed] = field(default_factory=dict)
+    """Writes that were refused: they too are told again."""
     report_all: set[int] = field(default_factory=set)
     answered: int = 0
 
@@ -167,6 +173,7 @@ class Storage:
         self.stopped = ""
         self._queue: deque[_Item] = deque()
         self._queue_bytes = 0
+        self._cycle_bytes = 0
         self._is_busy = False
         self._clients: dict[ProcessId, None] = {}
         self._ledgers: dict[ProcessId, _Ledger] = {}
@@ -215,6 +222,7 @@ class Storage:
     def on_executed(self, result: Executed, now_s: float) -> None:
         """Take a cycle's end: keep what writes did, send each client its results."""
         self._is_busy = False
+        self._cycle_bytes = 0
         self.executed = max(self.executed, result.upto)
         for results in result.results:
             self._report(results)
@@ -230,7 +238,7 @@ class Storage:
         if not self._is_busy and (self._queue or self._replica_reads):
             self._out.execute = self._next_cycle()
             self._is_busy = True
-        self.multicast.hold_confirms(self._queue_bytes > self.limits.queue_bytes)
+        self.multicast.hold_confirms(self._queue_bytes + self._cycle_bytes > self.limits.queue_bytes)
         protocol = self.multicast.flush(now_s)
         out, self._out = self._out, Output()
         out.reset += protocol.reset
@@ -254,12 +262,14 @@ class Storage:
             if operation is None:
                 text = "the operation's payload is malformed"
                 failed = Failed(number, at, scope, "invalid", (), text)
+                self._ledger(part.sender).failed[number] = failed
                 self._send_results(Results(self.me, part.sender, self.executed, failed=(failed,)))
                 continue
             is_write = operation.shape.kind is not Kind.READ
-            ledger = self._ledgers.setdefault(part.sender, _Ledger())
+            ledger = self._ledger(part.sender)
             ledger.scopes[number] = (scope, is_write)
             n_bytes = int(part.payload_offsets[index + 1] - part.payload_offsets[index])
+            n_bytes += OPERATION_BYTES
             self._queue.append(_Item(operation, at, n_bytes))
             self._queue_bytes += n_bytes
 
@@ -304,6 +314,7 @@ class Storage:
         for _ in range(min(len(self._queue), self.limits.cycle_operations)):
             item = self._queue.popleft()
             self._queue_bytes -= item.n_bytes
+            self._cycle_bytes += item.n_bytes
             upto = item.position
             if isinstance(item.work, Operation):
                 run.append(item.work)
@@ -335,7 +346,7 @@ class Storage:
     # Out to clients.
 
     def _report(self, results: Results) -> None:
-        ledger = self._ledgers.setdefault(results.to, _Ledger())
+        ledger = self._ledger(results.to)
         reported = []
         for written in results.written:
             scope, _ = ledger.scopes.pop(written.number, ((), True))
@@ -353,10 +364,18 @@ class Storage:
         for partials in results.partials:
             ledger.scopes.pop(partials.number, None)
         for failed in results.failed:
-            ledger.scopes.pop(failed.number, None)
+            _, is_write = ledger.scopes.pop(failed.number, ((), False))
+            if is_write and failed.number > ledger.answered:
+                ledger.failed[failed.number] = failed
         self._send_results(
             msgspec.structs.replace(results, process=self.me, executed=self.executed, written=tuple(reported))
         )
+
+    def _ledger(self, client: ProcessId) -> _Ledger:
+        """Give what a client may still ask about; of one that is no member nothing is kept."""
+        if not self.config.is_member(client):
+            return self._ledgers.get(client, _Ledger())
+        return self._ledgers.setdefault(client, _Ledger())
 
     def _send_results(self, results: Results) -> None:
         is_empty = not (results.rows or results.partials or results.written or results.failed)
@@ -365,7 +384,7 @@ class Storage:
 
     def _on_inquire(self, peer: ProcessId, message: Inquire) -> None:
         ledger = self._ledgers.get(peer, _Ledger())
-        queued, written = [], []
+        queued, written, failed = [], [], []
         for number in message.numbers:
             if number in ledger.scopes:
                 scope, is_write = ledger.scopes[number]
@@ -374,7 +393,9 @@ class Storage:
                 queued.append(Queued(number, scope, is_write))
             elif number in ledger.written:
                 written.append(ledger.written[number])
-        answer = Inquired(message.inquiry, tuple(queued), tuple(written))
+            elif number in ledger.failed:
+                failed.append(ledger.failed[number])
+        answer = Inquired(message.inquiry, tuple(queued), tuple(written), tuple(failed))
         self._out.send.append((peer, answer))
 
     def _forget(self, client: ProcessId, upto: int) -> None:
@@ -382,8 +403,9 @@ class Storage:
         if ledger is None or upto <= ledger.answered:
             return
         ledger.answered = upto
-        for number in [known for known in ledger.written if known <= upto]:
-            del ledger.written[number]
+        for record in (ledger.written, ledger.failed):
+            for number in [known for known in record if known <= upto]:
+                del record[number]
 
 
 def _shapes_of(part: Delivery) -> tuple[bytes, ...]:

@@ -184,7 +184,7 @@ class Super:
         overdue_s = now_s - self._ping_at_s if self._ping_at_s else 0.0
         if overdue_s > self.timing.ping_s:
             for watched in self._watched.values():
-                watched.heard_s += overdue_s
+                watched.heard_s = min(now_s, watched.heard_s + overdue_s)
 
     def _look_after(self, now_s: float) -> None:
         if self.multicast.lead is not None:
