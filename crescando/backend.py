@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from crescando.client.base import Pending, ReadOutcome, Request
-from crescando.errors import ClosedError, DeadlineError, RefusedError, UnknownTableError
+from crescando.errors import ClosedError, DeadlineError, OperationError, UnknownTableError
 from crescando.loop import LoopThread
 from crescando.pump import Pump
 from crescando.roles.client import Client, Completion
@@ -34,7 +34,16 @@ from crescando.types import KeyRange, ProcessId
 CATALOG_RETRY_S = 0.02
 """Pause before a catalog that does not show a change yet is asked for again."""
 
+CATALOG_ATTEMPTS = 50
+"""A second's worth: longer than a new leader takes to learn what the old one had decided."""
+
 _Done = Callable[[Completion], None]
+
+
+class CatalogCheck(Protocol):
+    """Looks whether a catalog shows a change; True if no more need be asked."""
+
+    def __call__(self, catalog: Mapping[str, TableSchema], *, is_last: bool) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +62,15 @@ class LoopBackend:
     core : Client
     loop : LoopThread
     transport : Transport
+    ended : callable
+        Called once, when the session is closed.
     """
 
-    def __init__(self, core: Client, loop: LoopThread, transport: Transport) -> None:
+    def __init__(
+        self, core: Client, loop: LoopThread, transport: Transport, ended: Callable[[], None]
+    ) -> None:
         self.core = core
+        self._ended = ended
         self._loop = loop
         self._pump = Pump(core, transport, loop, after_turn=self._after_turn, stopped=self._stopped)
         self._arrived: deque[tuple[int, Request]] = deque()
@@ -72,10 +86,11 @@ class LoopBackend:
 
     def submit(self, requests: tuple[Request, ...]) -> tuple[Pending, ...]:
         """Submit operations in order; see `Backend.submit`."""
-        if self._closed:
-            raise ClosedError(self._closed)
         pending = []
         with self._loop.lock:
+            # Under the lock, so that what is taken here is seen by whoever ends the session.
+            if self._closed:
+                raise ClosedError(self._closed)
             for request in requests:
                 self._next_token += 1
                 waiting = _Waiting(Future(), Future())
@@ -101,10 +116,12 @@ class LoopBackend:
         """Order a table's creation; see `Backend.create_table`."""
         done: Future[TableSchema] = Future()
 
-        def created(catalog: Mapping[str, TableSchema]) -> bool:
+        def created(catalog: Mapping[str, TableSchema], *, is_last: bool) -> bool:
             if schema.name in catalog:
                 _resolve(done, catalog[schema.name])
-            return schema.name in catalog
+            elif is_last:
+                _fail(done, UnknownTableError(schema.name, tuple(catalog)))
+            return done.done()
 
         self._change_catalog(encode_message(CreateTable(schema)), done, created)
         return done
@@ -113,10 +130,11 @@ class LoopBackend:
         """Order a table's removal; see `Backend.drop_table`."""
         done: Future[None] = Future()
 
-        def dropped(catalog: Mapping[str, TableSchema]) -> bool:
-            if name not in catalog:
+        def dropped(catalog: Mapping[str, TableSchema], *, is_last: bool) -> bool:
+            # One of that name may have been made again meanwhile.
+            if name not in catalog or is_last:
                 _resolve(done, None)
-            return name not in catalog
+            return done.done()
 
         self._change_catalog(encode_message(DropTable(name)), done, dropped)
         return done
@@ -129,16 +147,14 @@ class LoopBackend:
         """Ask the routers for the present catalog."""
         done: Future[Mapping[str, TableSchema]] = Future()
 
-        def fresh(catalog: Mapping[str, TableSchema]) -> bool:
+        def fresh(catalog: Mapping[str, TableSchema], *, is_last: bool) -> bool:
             _resolve(done, catalog)
             return True
 
         self._in_loop(lambda: self._ask_catalog(done, fresh), done)
         return done
 
-    def _change_catalog(
-        self, payload: bytes, done: Future[Any], check: Callable[[Mapping[str, TableSchema]], bool]
-    ) -> None:
+    def _change_catalog(self, payload: bytes, done: Future[Any], check: CatalogCheck) -> None:
         def decided(completion: Completion) -> None:
             if completion.error is not None:
                 _fail(done, completion.error)
@@ -153,8 +169,11 @@ class LoopBackend:
         # Behind what this thread has submitted before.
         self._in_loop(start, done)
 
-    def _ask_catalog(self, done: Future[Any], check: Callable[[Mapping[str, TableSchema]], bool]) -> None:
-        """Ask until the catalog shows what it must: a router may still lag behind."""
+    def _ask_catalog(self, done: Future[Any], check: CatalogCheck, attempt: int = 1) -> None:
+        """Ask until the catalog shows what it must: a router may still lag behind.
+
+        After some attempts it is not the router that lags: the catalog has moved on.
+        """
 
         def answered(completion: Completion) -> None:
             if completion.error is not None or not isinstance(completion.outcome, bytes):
@@ -162,9 +181,9 @@ class LoopBackend:
                 return
             tables = Rubberband.decode(completion.outcome).tables
             self._tables = {table.name: table for table in tables}
-            if not check(self._tables):
+            if not check(self._tables, is_last=attempt >= CATALOG_ATTEMPTS):
                 again_s = self._loop.now_s() + CATALOG_RETRY_S
-                self._loop.call_at(again_s, lambda: self._ask_catalog(done, check))
+                self._loop.call_at(again_s, lambda: self._ask_catalog(done, check, attempt + 1))
 
         if not done.done():
             self.core.ask_config(self._call_back(answered))
@@ -197,9 +216,10 @@ class LoopBackend:
 
     def close(self, timeout_s: float) -> None:
         """Refuse new work, drain, leave; what has no outcome by then fails as unknown."""
-        if self._closed:
-            return
-        self._closed = "the session is closed"
+        with self._loop.lock:
+            if self._closed:
+                return
+            self._closed = "the session is closed"
         deadline_s = time.monotonic() + timeout_s
         while self._has_work() and time.monotonic() < deadline_s:
             self._wait_for_work(deadline_s)
@@ -217,10 +237,12 @@ class LoopBackend:
             # The cluster will notice by itself that we are gone.
             pass
         self.abandon("the session was closed before the operation had an outcome")
+        self._ended()
 
     def abandon(self, reason: str) -> None:
         """End at once: no outcome will come any more."""
-        self._closed = self._closed or "the session is closed"
+        with self._loop.lock:
+            self._closed = self._closed or "the session is closed"
         with suppress(ClosedError, DeadlineError):
             self._loop.call(self._pump.stop)
         self._fail_all(DeadlineError(reason))
@@ -274,8 +296,10 @@ class LoopBackend:
                 _resolve(waiting.outcome, completion.outcome)
 
     def _stopped(self, reason: str) -> None:
-        self._closed = f"the client process stopped: {reason}"
-        self._fail_all(RefusedError(self._closed))
+        with self._loop.lock:
+            self._closed = f"the client process stopped: {reason}"
+        # Not refused: what was handed over may be ordered and take effect.
+        self._fail_all(OperationError(f"{self._closed}; the operation may have taken effect"))
 
     def _fail_all(self, error: Exception) -> None:
         with self._loop.lock:

@@ -11,7 +11,7 @@ import atexit
 import logging
 import random
 import time
-import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -108,8 +108,9 @@ class Cluster:
         self._hub = InProcessHub(self._loop)
         self._scanner = ScanThreads(spec.scan_threads)
         self._processes: dict[ProcessId, _Process] = {}
-        self._backends: list[LoopBackend] = []
+        self._backends: dict[ProcessId, LoopBackend] = {}
         self._n_clients = 0
+        self.on_shutdown: Callable[[], object] | None = None
         self._seed = seed
         self._loop.call(self._start)
         self.default = self.connect("default")
@@ -166,9 +167,12 @@ class Cluster:
             return ProcessId("client", name, self._n_clients)
 
         core = self._assembly.client(self._loop.call(make))
-        backend = LoopBackend(core, self._loop, self._hub)
-        self._backends.append(backend)
+        backend = LoopBackend(core, self._loop, self._hub, partial(self._session_ended, core.me))
+        self._backends[core.me] = backend
         return backend
+
+    def _session_ended(self, client: ProcessId) -> None:
+        self._backends.pop(client, None)
 
     # Administration.
 
@@ -271,7 +275,7 @@ class Cluster:
         *,
         timeout_s: float = READ_REPLICA_S,
     ) -> Answer:
-        """Give one replica's rows of a ring range, behind all that was delivered to it so far.
+        """Give one replica's rows of a ring range, behind what it executes in its present cycle.
 
         Raises
         ------
@@ -300,7 +304,7 @@ class Cluster:
                     "learned_instances": process.core.broadcast.learned,
                     "unstable_bytes": process.core.window.n_bytes,
                 }
-        for backend in self._backends:
+        for backend in list(self._backends.values()):
             found[str(backend.core.me)] = {
                 "in_flight": backend.core.n_in_flight,
                 "resubmitted": backend.core.resubmitted,
@@ -311,8 +315,10 @@ class Cluster:
 
     def shutdown(self, timeout_s: float) -> None:
         """Stop every process and every thread."""
+        if self.on_shutdown is not None:
+            self.on_shutdown()
         deadline_s = time.monotonic() + timeout_s
-        for backend in self._backends:
+        for backend in list(self._backends.values()):
             backend.abandon("the store was closed before the operation had an outcome")
 
         def stop() -> None:
@@ -370,7 +376,9 @@ def open(  # The verb that users know.
     Returns
     -------
     Store
-        A context manager. Its rows live in memory only.
+        A context manager. Its rows live in memory only. One that is dropped
+        without `close` goes on, since its tables may be in use, until the
+        interpreter ends.
 
     Raises
     ------
@@ -396,11 +404,9 @@ def open(  # The verb that users know.
 
 def _close_at_exit(store: Store[Cluster]) -> None:
     """End a store that its user forgot, within a second, without a word."""
-    reference = weakref.ref(store)
 
     def close() -> None:
-        forgotten = reference()
-        if forgotten is not None and not forgotten.is_closed:
-            forgotten.close(0.5)
+        store.close(0.5)
 
     atexit.register(close)
+    store.cluster.on_shutdown = partial(atexit.unregister, close)

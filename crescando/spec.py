@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from crescando.consensus.multipaxos.replica import PaxosTiming
 from crescando.errors import SpecError
@@ -57,6 +57,12 @@ class ClusterSpec:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise SpecError(f"{name} must be a whole number of at least 1, not {value!r}")
+        for part in (self.paxos, self.router, self.storage, self.super_, self.client):
+            for setting in fields(part):
+                value = getattr(part, setting.name)
+                if not value > 0:
+                    name = f"{type(part).__name__}.{setting.name}"
+                    raise SpecError(f"{name} must be greater than 0, not {value!r}")
         if self.replication > self.storages:
             raise SpecError(
                 f"replication {self.replication} needs as many storage processes, "
