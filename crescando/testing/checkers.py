@@ -7,17 +7,18 @@ EC11 §4.6. `Q` is the judge's own computation of the m-seq.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
 from itertools import pairwise
 
 from crescando import wire
 from crescando.client.base import ReadOutcome, WriteOutcome
 from crescando.engine.statement import decode_call, decode_shapes
+from crescando.errors import LostError, OperationError
 from crescando.routing.batch import Message
 from crescando.testing.judge import Appended, Judgement
 from crescando.testing.trace import Trace
 from crescando.testing.workload import Model, Step, Workload, counts_of, rows_of
-from crescando.types import MessageKind, ProcessId
+from crescando.types import KeyRange, MessageKind, ProcessId
 
 Violations = list[str]
 
@@ -213,6 +214,65 @@ def check_outcomes(
     for missing in at.keys() - seen:
         found.append(f"an outcome names position {missing}, where Q has no operation")
     return found, model
+
+
+def check_acknowledgements(
+    trace: Trace,
+    q: Judgement,
+    *,
+    numbers: Mapping[tuple[ProcessId, int], int],
+    stable: Set[tuple[ProcessId, int]],
+    outcomes: Mapping[tuple[ProcessId, int], ReadOutcome | WriteOutcome | Exception],
+    owned: Callable[[ProcessId], tuple[KeyRange, ...]],
+) -> Violations:
+    """What users were told, beside answers, is what happened.
+
+    Told *stable*: it is in Q, and every destination of a write has delivered
+    it or is suspected. Told *applied no*: it is refused or not in Q. Told
+    *lost*: some scope of it was delivered by no owner.
+    """
+    found: Violations = []
+    by_number = {(a.message.sender, a.message.number): a for a in q.appended}
+    holders: dict[int, set[ProcessId]] = {}
+    for process, delivered in trace.delivered.items():
+        for record in delivered:
+            holders.setdefault(record.position, set()).add(process)
+    for key, number in numbers.items():
+        appended = by_number.get((key[0], number))
+        outcome = outcomes.get(key)
+        if key in stable:
+            if appended is None or appended.destinations is None:
+                found.append(f"{key} is told stable, but is not in Q or was refused")
+            elif appended.message.kind is MessageKind.WRITE:
+                missing = appended.destinations.keys() - holders.get(appended.position, set())
+                if missing - q.suspected.keys():
+                    found.append(f"{key} is told stable, but {missing} never delivered it")
+        is_write = appended is not None and appended.message.kind is MessageKind.WRITE
+        if is_write and appended is not None and appended.destinations is not None:
+            if isinstance(outcome, OperationError) and outcome.applied == "no":
+                found.append(f"{key} is told {outcome!r}, but was routed")
+            if isinstance(outcome, LostError) and not _is_lost(appended, holders, owned):
+                found.append(f"{key} is told lost, but every range of it was delivered")
+    return found
+
+
+def _is_lost(
+    appended: Appended,
+    holders: Mapping[int, Set[ProcessId]],
+    owned: Callable[[ProcessId], tuple[KeyRange, ...]],
+) -> bool:
+    destinations = appended.destinations or {}
+    delivered = destinations.keys() & holders.get(appended.position, set())
+    held = sorted(arc for process in delivered for arc in owned(process))
+    for scope in destinations.values():
+        for low, high in scope:
+            reached = low
+            for a, b in held:
+                if a <= reached <= b:
+                    reached = b + 1
+            if reached <= high:
+                return True
+    return False
 
 
 def interpret(workload: Workload, appended: Appended) -> Step | None:

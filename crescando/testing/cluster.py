@@ -173,7 +173,8 @@ class ClientScript:
     rng: random.Random
     next_token: int = 1
     steps: dict[int, Step] = field(default_factory=dict)
-    scratch: int = 0
+    numbers: dict[int, int] = field(default_factory=dict)
+    """The message number, the last one if sent again, of each token that was submitted."""
 
 
 class SimulatedCluster:
@@ -327,6 +328,7 @@ class SimulatedCluster:
     def after_turn(self, core: ProcessCore) -> None:
         """Collect what a client's users wait for."""
         if isinstance(core, Client):
+            self.clients[core.me].numbers.update(core.numbers())
             for completion in core.take_completions():
                 key = (core.me, completion.token)
                 if completion.is_stable:
@@ -374,6 +376,8 @@ class SimulatedCluster:
                 self._slow(rng, fault)
             case "usurp":
                 self._usurp(fault)
+            case "part_routers":
+                self._part_routers(rng, fault)
 
     def _usurp(self, fault: Fault) -> None:
         """Cut the leader off from the other routers; crash its successor when that has decided."""
@@ -470,6 +474,15 @@ class SimulatedCluster:
         self._count(fault.kind)
         resets = rng.random() < 0.7
         self.time.call_at(self.time.now_s() + fault.length_s, lambda: self.network.heal(resets=resets))
+
+    def _part_routers(self, rng: random.Random, fault: Fault) -> None:
+        if len(self.alive("router")) < 2:
+            return
+        one, other = rng.sample(self.alive("router"), 2)
+        self.network.faults.cut |= {(one, other), (other, one)}
+        self.network.reset(one, other)
+        self._count(fault.kind)
+        self.time.call_at(self.time.now_s() + fault.length_s, lambda: self.network.heal(resets=True))
 
     def _slow(self, rng: random.Random, fault: Fault) -> None:
         victim = rng.choice(sorted(self.nodes))

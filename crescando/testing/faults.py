@@ -20,13 +20,15 @@ KINDS = (
     "reset",
     "slow",
     "usurp",
+    "part_routers",
 )
 """Kinds of fault. Crashes are for ever; the others end when their time is over.
 
 ``usurp`` is the hardest on an order: the leader is cut off from the routers but
 not from its clients, and its successor crashes soon after it has decided
 something. What the first one proposed alone may then be decided after all, in
-instances that lie behind a hole.
+instances that lie behind a hole. ``part_routers`` ends the session of two
+routers while they cannot reach each other.
 """
 
 

@@ -9,8 +9,10 @@ from typing import Any
 
 from crescando.engine.base import Engine
 from crescando.engine.statement import Operation
+from crescando.routing.ecast.router import Router
 from crescando.testing.checkers import (
     Violations,
+    check_acknowledgements,
     check_agreement,
     check_delivery,
     check_liveness,
@@ -129,11 +131,10 @@ def _run_to_rest(world: SimulatedCluster) -> None:
 
 def _judge(world: SimulatedCluster, faults: list[Fault], judge: Judge, view: Callable[[Any], Any]) -> Verdict:
     trace = world.trace
-    learned = max(trace.learned.values(), key=lambda known: known[-1][0] if known else 0)
-    if any(trace.installed.values()):
-        # A router that took a snapshot over did not learn what it skipped.
-        complete = [known for router, known in trace.learned.items() if not trace.installed.get(router)]
-        learned = max(complete, key=len)
+    # Routers that took a snapshot over did not learn what it skipped; agreement is checked apart.
+    learned = sorted(
+        {instance: batch for known in trace.learned.values() for instance, batch in known}.items()
+    )
     q = judge_order(learned, view(world.assembly.config), judge)
     correct = {
         process for process, node in world.nodes.items() if node.is_alive and process not in q.suspected
@@ -155,6 +156,23 @@ def _judge(world: SimulatedCluster, faults: list[Fault], judge: Judge, view: Cal
         for process, script in world.clients.items()
         for token, step in script.steps.items()
     }
+    violations += check_acknowledgements(
+        trace,
+        q,
+        numbers={
+            (process, token): number
+            for process, script in world.clients.items()
+            for token, number in script.numbers.items()
+        },
+        stable=world.stable,
+        outcomes=world.outcomes,
+        owned=world.assembly.config.owned_arcs,
+    )
+    violations += [
+        f"memory: {process} keeps {node.core.window.n_pending} stable runs"
+        for process, node in world.nodes.items()
+        if node.is_alive and isinstance(node.core, Router) and node.core.window.n_pending
+    ]
     found, model = check_outcomes(q, world.workload, world.outcomes, steps)
     violations += found
     violations += [

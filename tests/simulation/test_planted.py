@@ -13,6 +13,8 @@ import pytest
 from crescando.consensus.base import NO_BALLOT
 from crescando.consensus.multipaxos.messages import Promise, Vote
 from crescando.consensus.multipaxos.replica import Replica
+from crescando.errors import LostError, RefusedError
+from crescando.roles.client import Client, Completion
 from crescando.roles.flight import InFlight
 from crescando.routing.ecast import router as router_module
 from crescando.routing.ecast.application import Application
@@ -200,6 +202,46 @@ def send_again_only_what_was_never_sent(_: pytest.MonkeyPatch) -> Factories:
     return Factories(application=Optimist)
 
 
+def call_an_applied_write_refused(patch: pytest.MonkeyPatch) -> Factories:
+    def lie(self: Any, operation: Any, completion: Any) -> None:
+        if not operation.is_read and operation.number % 5 == 0 and completion.error is None:
+            completion = Completion(operation.token, error=RefusedError("a lie"))
+        original(self, operation, completion)
+
+    original = Client._complete
+    patch.setattr(Client, "_complete", lie)
+    return Factories()
+
+
+def call_everything_stable_at_once(patch: pytest.MonkeyPatch) -> Factories:
+    def hasty(self: Any, token: int, request: Any) -> None:
+        original(self, token, request)
+        self._completions.append(Completion(token, is_stable=True))
+
+    original = Client.request
+    patch.setattr(Client, "request", hasty)
+    return Factories()
+
+
+def call_a_confirmed_write_lost(patch: pytest.MonkeyPatch) -> Factories:
+    def lie(self: Any, operation: Any, completion: Any) -> None:
+        if not operation.is_read and operation.number % 5 == 0 and completion.error is None:
+            completion = Completion(operation.token, error=LostError("a lie"))
+        original(self, operation, completion)
+
+    original = Client._complete
+    patch.setattr(Client, "_complete", lie)
+    return Factories()
+
+
+def never_ask_a_router_again(_: pytest.MonkeyPatch) -> Factories:
+    class Shy(Router[Any]):
+        def on_refused(self, peer: Any, now_s: float) -> None:
+            """Leaves it at that."""
+
+    return Factories(router=Shy)
+
+
 PLANTS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -217,6 +259,10 @@ PLANTS: dict[str, Plant] = {
         drop_the_window_at_failover,
         answer_before_every_scope_has,
         send_again_only_what_was_never_sent,
+        call_an_applied_write_refused,
+        call_everything_stable_at_once,
+        call_a_confirmed_write_lost,
+        never_ask_a_router_again,
     )
 }
 
