@@ -22,12 +22,12 @@ from crescando.testing.checkers import (
     check_verdicts,
 )
 from crescando.testing.cluster import Factories, SimulatedCluster
-from crescando.testing.faults import Fault, draw_faults
+from crescando.testing.faults import KINDS, Fault, draw_faults
 from crescando.testing.judge import ConfigJudge, Judge, Judgement, judge_order
 from crescando.testing.workload import Model
 from crescando.types import KeyRange, ProcessId
 
-SPAN_S = 8.0
+SPAN_S = 6.0
 """Virtual time of load and faults."""
 
 LIVENESS_S = 60.0
@@ -73,6 +73,7 @@ def run_seed(
     view: Callable[[Any], Any] = lambda config: config,
     factories: Factories | None = None,
     faults: list[Fault] | None = None,
+    kinds: tuple[str, ...] = KINDS,
 ) -> Verdict:
     """Run one seed.
 
@@ -89,9 +90,11 @@ def run_seed(
         Other process parts, to plant a fault.
     faults : list of Fault, optional
         A schedule instead of the seed's own, to replay or cut down a failure.
+    kinds : tuple of str, optional
+        The kinds of fault to draw from.
     """
     world = SimulatedCluster(seed, engine=engine, factories=factories)
-    drawn = draw_faults(world.rng, span_s=SPAN_S) if faults is None else faults
+    drawn = draw_faults(world.rng, span_s=SPAN_S, kinds=kinds) if faults is None else faults
     for number in range(1, world.rng.randint(3, 4)):
         world.add_client(f"c{number}")
     for fault in drawn:

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.simulation
 SEEDS = 300
 SEEDS_A_TEST = 10
 
+
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
 def test_every_seed_is_correct(first: int) -> None:
     mixed = 0
