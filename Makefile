@@ -12,7 +12,7 @@ TEST_LIMIT_S ?= 660
 BOUNDED := $(if $(shell command -v timeout 2>/dev/null),timeout --signal=INT --kill-after=20 $(TEST_LIMIT_S))
 PYTEST := $(BOUNDED) $(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations=12
 
-.PHONY: demo test quick lint format clean
+.PHONY: demo test quick lint format clean soak-differential
 .DEFAULT_GOAL := test
 
 demo: $(READY)
@@ -23,6 +23,10 @@ test: lint
 
 quick: $(READY)
 	$(PYTEST) -m "not slow and not simulation and not differential"
+
+# Every batch on every layout and on SQLite; about ten minutes on two cores.
+soak-differential: $(READY)
+	$(BIN)/python -m tests.engine.soak
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -49,6 +49,10 @@ class Shares:
         lines = [f"{value:6.1%} {name}" for name, value in share.items()]
         return "\n".join([f"{self.batches} batches, at least {self.blocks_min} blocks a table", *lines])
 
+    def __add__(self, other: Shares) -> Shares:
+        counts = {name: getattr(self, name) + getattr(other, name) for name in vars(self)}
+        return Shares(**{**counts, "blocks_min": min(self.blocks_min, other.blocks_min)})
+
     def check(self) -> None:
         """Require the shares without which the tests would prove little."""
         assert self.blocks_min >= 5, self
