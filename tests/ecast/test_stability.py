@@ -263,6 +263,21 @@ def test_what_a_leader_calls_stable_is_trimmed_with_its_verdicts() -> None:
     assert {len(box.entries) for box in learner.window.outboxes.values()} == {1}
 
 
+def test_a_follower_trims_behind_an_instance_that_stays_unstable() -> None:
+    learner = Learner()
+    for number in (1, 2, 3):
+        learner.learn(batch(of(write(number))))
+
+    learner.window.stabilise(3, [], frozenset({1}))
+
+    assert list(learner.window.entries) == [1]
+    assert learner.stable() == 0
+    assert {len(box.entries) for box in learner.window.outboxes.values()} == {1}
+    learner.window.stabilise(3, [])
+    assert learner.stable() == 3
+    assert learner.window.n_pending == 0
+
+
 def test_each_destination_gets_its_part_of_a_batch_in_order() -> None:
     learner = Learner()
 

@@ -380,6 +380,22 @@ def test_a_client_without_a_session_gets_nothing_and_may_ask_later() -> None:
     assert answer.queued == ()
 
 
+def test_a_refused_write_is_told_again_to_a_client_that_was_away() -> None:
+    message, shared = malformed()["parameters are junk"]
+    desk = Desk()
+    desk.core.on_disconnected(ALICE, 0.0)
+    desk.deliver_part(desk.part([message], shared))
+    assert desk.run() == []
+
+    desk.tell(ALICE, Attach())
+
+    (answer,) = sent(desk.tell(ALICE, Inquire(1, (1,))), Inquired)
+    assert [(failed.number, failed.kind) for failed in answer.failed] == [(1, "invalid")]
+    desk.tell(ALICE, Answered(1))
+    (forgotten,) = sent(desk.tell(ALICE, Inquire(2, (1,))), Inquired)
+    assert forgotten.failed == ()
+
+
 def test_what_is_queued_is_promised_and_then_reported_for_all_it_owns() -> None:
     desk = Desk()
     desk.run()

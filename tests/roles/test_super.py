@@ -213,6 +213,21 @@ def test_an_own_pause_is_not_held_against_others() -> None:
     assert watch.votes() == []
 
 
+def test_an_own_pause_does_not_make_later_silence_longer() -> None:
+    watch = Watch()
+    watch.connect(S0, S1, PEER)
+    watch.pass_time(1.0)
+
+    # What was said during an hour's pause is heard before the next turn.
+    watch.now_s += 3600.0
+    for process in (S0, S1, PEER):
+        watch.core.on_message(process, Pong(watch.now_s), watch.now_s)
+    watch.core.flush(watch.now_s)
+    watch.pass_time(4.0, alive=(S1, PEER))
+
+    assert watch.votes() == [Suspect(S0)]
+
+
 def test_one_that_refuses_is_probed_sooner() -> None:
     watch = Watch()
 
