@@ -288,9 +288,10 @@ class Play:
         if len(self.oracle.rows) < ROWS_MIN:
             self._play([self.world.refill(len(self.oracle.rows))])
             self.world.present = sorted({self.world.key_number(row.values[0]) for row in self.oracle.rows})
+        # Of the table that the batch meets: it may leave a small one, which is filled again.
+        shares.blocks_min = min(shares.blocks_min, math.ceil(len(self.oracle.rows) / 64))
         self._play(self.world.batch(size))
         shares.note(self.oracle, self.operations, self.effects)
-        shares.blocks_min = min(shares.blocks_min, math.ceil(len(self.oracle.rows) / 64))
 
     def _play(self, statements: Sequence[tuple[Shape, tuple[Any, ...]]]) -> None:
         random = self.world.random
