@@ -1,0 +1,219 @@
+"""The engine around the tables: batches, refused operations, answers by sender."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from crescando.engine.aggregate import Accumulator
+from crescando.engine.base import Failed, Partials, Results, Rows, Written
+from crescando.engine.constants import as_value
+from crescando.engine.digest import digest_columns
+from crescando.engine.kv.table import KvTable, ReadError
+from crescando.engine.plan import Plan, make_plan
+from crescando.engine.statement import Column, Operation, Shape
+from crescando.engine.validate import StaleShape, validate_parameters
+from crescando.engine.values import to_column
+from crescando.errors import InvariantError, StatementError
+from crescando.schema import DataType, TableSchema
+from crescando.types import KeyRange, ProcessId
+
+_PLANS_MAX = 4_096
+
+_VALUE_BYTES = 80
+"""About what one value of a row takes: a reference and a Python object."""
+
+
+class KvEngine:
+    """An engine that keeps a dictionary per table; see `engine.base.Engine`."""
+
+    def __init__(self) -> None:
+        self._arcs: tuple[KeyRange, ...] = ()
+        self._tables: dict[int, KvTable] = {}
+        self._plans: dict[tuple[bytes, int], Plan | Exception] = {}
+        self._counters = dict.fromkeys(
+            ("cycles", "operations", "operations_per_scan_max", "operations_per_scan_last", "dirty_rows"), 0
+        )
+
+    def set_arcs(self, arcs: Sequence[KeyRange]) -> None:
+        """State the ring arcs this engine owns; see `engine.base.Engine.set_arcs`."""
+        if self._tables:
+            raise InvariantError("arcs are stated before any table exists")
+        self._arcs = tuple(KeyRange(*arc) for arc in arcs)
+
+    def create_table(self, schema: TableSchema) -> None:
+        """Make an empty table with catalog ids set."""
+        if schema.id in self._tables:
+            raise InvariantError(f"table {schema.id} exists already")
+        self._tables[schema.id] = KvTable(schema, self._arcs)
+
+    def drop_table(self, table: int) -> None:
+        """Drop a table and free its rows."""
+        self._tables.pop(table, None)
+
+    def alter_table(self, schema: TableSchema) -> None:
+        """Take a table's next schema; see `engine.base.Engine.alter_table`."""
+        self._tables[schema.id].alter(schema)
+
+    def execute(self, operations: Sequence[Operation]) -> list[Results]:
+        """Execute operations one at a time; see `engine.base.Engine.execute`."""
+        if not operations:
+            return []
+        answers: dict[ProcessId, _Answers] = {}
+        for operation in operations:
+            told = answers.get(operation.sender)
+            if told is None:
+                told = answers[operation.sender] = _Answers()
+            self._execute(operation, told)
+        self._count(len(operations))
+        executed = operations[-1].position
+        return [told.results(sender, executed) for sender, told in answers.items()]
+
+    def digest(self, table: int, key_range: KeyRange) -> bytes:
+        """Give the order-free digest of the logical rows in a ring range."""
+        return digest_columns(self.export(table, key_range))
+
+    def export(self, table: int, key_range: KeyRange) -> tuple[Column, ...]:
+        """Give all columns, in the schema's order, of the rows in a ring range.
+
+        Raises
+        ------
+        KeyError
+            If there is no such table.
+        """
+        found = self._tables[table]
+        rows = [row.values for row in found.rows_in((key_range,))]
+        return tuple(
+            _column(column.type, [values[place] for values in rows])
+            for place, column in enumerate(found.schema.columns)
+        )
+
+    def statistics(self) -> dict[str, int]:
+        """Give counters: rows, bytes (an estimate), cycles, operations, rows written."""
+        tables = self._tables.values()
+        return {
+            "rows": sum(map(len, tables)),
+            "bytes": sum(len(table) * len(table.schema.columns) * _VALUE_BYTES for table in tables),
+            **self._counters,
+            "compactions": 0,
+        }
+
+    def _count(self, n_operations: int) -> None:
+        counters = self._counters
+        counters["cycles"] += 1
+        counters["operations"] += n_operations
+        counters["operations_per_scan_last"] = n_operations
+        counters["operations_per_scan_max"] = max(counters["operations_per_scan_max"], n_operations)
+
+    def _execute(self, operation: Operation, told: _Answers) -> None:
+        table = self._tables.get(operation.shape.table)
+        if table is None:
+            told.fail(operation, "schema", f"table {operation.shape.table} does not exist")
+            return
+        plan = self._plan(operation.shape, table.schema)
+        if not isinstance(plan, Plan):
+            told.refuse(operation, plan)
+            return
+        try:
+            validate_parameters(plan.shape, table.schema, operation.parameters)
+        except (StaleShape, StatementError) as fault:
+            told.refuse(operation, fault)
+            return
+        if plan.is_read:
+            told.read(plan, operation, table.read(plan, operation))
+            return
+        tally = table.write(plan, operation)
+        self._counters["dirty_rows"] += tally.n_affected
+        told.written.append(Written(operation.number, operation.position, tally.counts()))
+
+    def _plan(self, shape: Shape, schema: TableSchema) -> Plan | Exception:
+        """Give the plan of a shape, or why it has none; kept by canonical encoding."""
+        key = shape.encode(), schema.version
+        found = self._plans.get(key)
+        if found is None:
+            try:
+                found = make_plan(shape, schema)
+            except (StaleShape, StatementError) as fault:
+                found = fault
+            if len(self._plans) >= _PLANS_MAX:
+                self._plans.clear()
+            self._plans[key] = found
+        return found
+
+
+class _Answers:
+    """What one sender is told."""
+
+    def __init__(self) -> None:
+        self.written: list[Written] = []
+        self._failed: list[Failed] = []
+        self._partials: list[Partials] = []
+        self._reads: dict[int, tuple[Plan, list[tuple[Operation, list[list[Any]]]]]] = {}
+
+    def fail(self, operation: Operation, kind: str, text: str, key: tuple[Any, ...] = ()) -> None:
+        self._failed.append(Failed(operation.number, operation.position, operation.scope, kind, key, text))
+
+    def refuse(self, operation: Operation, fault: Exception) -> None:
+        self.fail(operation, "schema" if isinstance(fault, StaleShape) else "invalid", str(fault))
+
+    def read(self, plan: Plan, operation: Operation, found: list[list[Any]] | ReadError) -> None:
+        if isinstance(found, ReadError):
+            self.fail(operation, "read", found.cause.text, found.key)
+        elif plan.shape.aggregates:
+            states = _states(plan.shape, found)
+            self._partials.append(Partials(operation.number, operation.position, operation.scope, states))
+        else:
+            self._reads.setdefault(id(plan), (plan, []))[1].append((operation, found))
+
+    def results(self, sender: ProcessId, executed: int) -> Results:
+        return Results(
+            process=ProcessId("", ""),
+            to=sender,
+            executed=executed,
+            rows=tuple(_rows(plan.shape, reads) for plan, reads in self._reads.values()),
+            partials=tuple(self._partials),
+            written=tuple(self.written),
+            failed=tuple(self._failed),
+        )
+
+
+def _states(shape: Shape, found: list[list[Any]]) -> tuple[bytes, ...]:
+    """Give one aggregate state per aggregate of a read."""
+    states = []
+    everything = np.zeros(len(found), np.int64)
+    for place, aggregate in enumerate(shape.aggregates):
+        accumulator = Accumulator(aggregate, 1)
+        value = None
+        if aggregate.term is not None:
+            value = as_value([values[place] for values in found], aggregate.term.type)
+        accumulator.add(everything, value)
+        states.append(accumulator.state(0))
+    return tuple(states)
+
+
+def _rows(shape: Shape, reads: list[tuple[Operation, list[list[Any]]]]) -> Rows:
+    """Put the answers of the reads of one shape end to end."""
+    operations = [operation for operation, _ in reads]
+    numbers: dict[Any, int] = {}
+    scope = [numbers.setdefault(operation.scope, len(numbers)) for operation in operations]
+    offsets = np.zeros(len(reads) + 1, np.int64)
+    np.cumsum([len(found) for _, found in reads], out=offsets[1:])
+    rows = [values for _, found in reads for values in found]
+    return Rows(
+        number=np.array([operation.number for operation in operations], np.int64),
+        position=np.array([operation.position for operation in operations], np.int64),
+        scope=np.array(scope, np.int64),
+        scopes=tuple(numbers),
+        offsets=offsets,
+        names=tuple(projection.name for projection in shape.projections),
+        columns=tuple(
+            _column(projection.term.type, [values[place] for values in rows])
+            for place, projection in enumerate(shape.projections)
+        ),
+    )
+
+
+def _column(kind: DataType, values: list[Any]) -> Column:
+    return to_column(as_value(values, kind))

@@ -1,0 +1,295 @@
+"""One table as a dictionary from key to row, and what one operation does to it.
+
+Rules of the file: an operation is executed to its end before the next one
+begins. A row on which the predicate, an assignment or a constraint fails keeps
+all its values and is counted as rejected; of several failures of a row the
+smallest cause counts, of several rows the smallest key is told.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from crescando.engine.base import Count, Rejection
+from crescando.engine.functions import Cause
+from crescando.engine.kv.operators import canonical, in_calendar, is_nan, to_number
+from crescando.engine.kv.scalar import Compiled, compile_term, smallest_cause
+from crescando.engine.partition import ring_positions
+from crescando.engine.plan import Plan
+from crescando.engine.statement import Column, Kind, Operation, Parameter
+from crescando.schema import ColumnDef, DataType, TableSchema
+from crescando.types import KeyRange, Scope
+
+Key = tuple[Any, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Row:
+    """A row: its values in the schema's order, its (perhaps hidden) key, and where it lies."""
+
+    values: list[Any]
+    key: Key
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadError:
+    """The failed row of a read that is told."""
+
+    key: Key
+    cause: Cause
+
+
+class Tally:
+    """What one write did, arc by arc.
+
+    Parameters
+    ----------
+    arcs : sequence of KeyRange
+    """
+
+    def __init__(self, arcs: Sequence[KeyRange]) -> None:
+        self._arcs = arcs
+        self._affected = [0] * len(arcs)
+        self._failures: list[list[tuple[Any, Cause, Key]]] = [[] for _ in arcs]
+
+    @property
+    def n_affected(self) -> int:
+        """How many rows were written."""
+        return sum(self._affected)
+
+    def add(self, arc: int, key: Key, cause: Cause | None) -> None:
+        """Count a row as written, or as rejected for a cause."""
+        if cause is None:
+            self._affected[arc] += 1
+        else:
+            self._failures[arc].append((rank(key), cause, key))
+
+    def counts(self) -> tuple[Count, ...]:
+        """Give the counts of every arc."""
+        return tuple(map(self._count, range(len(self._arcs))))
+
+    def _count(self, arc: int) -> Count:
+        failures = self._failures[arc]
+        if not failures:
+            return Count(self._arcs[arc], self._affected[arc], 0)
+        _, cause, key = min(failures, key=lambda failure: failure[:2])
+        return Count(self._arcs[arc], self._affected[arc], len(failures), Rejection(key, cause.text))
+
+
+class KvTable:
+    """The rows of one table that lie in some arcs.
+
+    Parameters
+    ----------
+    schema : TableSchema
+        With catalog ids.
+    arcs : sequence of KeyRange
+        Disjoint and ascending.
+    """
+
+    def __init__(self, schema: TableSchema, arcs: Sequence[KeyRange]) -> None:
+        self._arcs = arcs
+        self._lows = [arc.low for arc in arcs]
+        self._rows: dict[Key, Row] = {}
+        self._take(schema)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def _take(self, schema: TableSchema) -> None:
+        self.schema = schema
+        self._places = {column.id: place for place, column in enumerate(schema.columns)}
+        self._key_ids = tuple(schema.column(name).id for name in schema.primary_key)
+        self._key_places = tuple(self._places[column_id] for column_id in self._key_ids)
+        self._partition_id = schema.column(schema.partition_key).id
+
+    def alter(self, schema: TableSchema) -> None:
+        """Take the table's next schema: new columns are NULL, missing ones are forgotten."""
+        before = self._places
+        self._take(schema)
+        sources = [before.get(column.id) for column in schema.columns]
+        for row in self._rows.values():
+            row.values = [None if place is None else row.values[place] for place in sources]
+
+    def rows_in(self, scope: Scope) -> Iterator[Row]:
+        """Give the rows that lie in some ring ranges."""
+        return (row for row in self._rows.values() if lies_in(row.position, scope))
+
+    def read(self, plan: Plan, operation: Operation) -> list[list[Any]] | ReadError:
+        """Give the outputs of every row that a read matches in its scope.
+
+        Returns
+        -------
+        list of list, or ReadError
+            Values of the projections or of the aggregates' arguments (None for
+            count(*)), row by row.
+        """
+        shape = plan.shape
+        terms = [aggregate.term for aggregate in shape.aggregates] or [p.term for p in shape.projections]
+        compiled = [
+            None if term is None else compile_term(term, self._places, operation.parameters) for term in terms
+        ]
+        answers: list[list[Any]] = []
+        failures: list[tuple[Any, Cause, Key]] = []
+        for row, truth in self._matching(plan, operation):
+            if not lies_in(row.position, operation.scope):
+                continue
+            if type(truth) is Cause:
+                failures.append((rank(row.key), truth, row.key))
+                continue
+            values = [None if output is None else output(row.values) for output in compiled]
+            cause = smallest_cause(values)
+            if cause is None:
+                answers.append(values)
+            else:
+                failures.append((rank(row.key), cause, row.key))
+        if not failures:
+            return answers
+        _, cause, key = min(failures, key=lambda failure: failure[:2])
+        return ReadError(key, cause)
+
+    def write(self, plan: Plan, operation: Operation) -> Tally:
+        """Execute a write on every row, whatever its scope."""
+        tally = Tally(self._arcs)
+        if plan.gives_rows:
+            self._bring(operation, tally)
+        elif plan.shape.kind is Kind.DELETE:
+            for row, truth in self._matching(plan, operation):
+                cause = truth if type(truth) is Cause else None
+                if cause is None:
+                    del self._rows[_identity(row.key)]
+                tally.add(self._arc_of(row.position), row.key, cause)
+        else:
+            self._update(plan, operation, tally)
+        return tally
+
+    def _matching(self, plan: Plan, operation: Operation) -> list[tuple[Row, Any]]:
+        """Give the rows on which the predicate is TRUE or an ERROR, with its value."""
+        where = plan.shape.where
+        if where is None:
+            return [(row, True) for row in self._rows.values()]
+        test = compile_term(where, self._places, operation.parameters)
+        tested = ((row, test(row.values)) for row in self._candidates(plan, operation.parameters))
+        return [(row, truth) for row, truth in tested if truth is True or type(truth) is Cause]
+
+    def _candidates(self, plan: Plan, parameters: tuple[Any, ...]) -> Iterator[Row]:
+        """Give the rows that the predicate can match: the one with the key it asks for, or all."""
+        wanted = self._wanted_key(plan)
+        if wanted is None:
+            yield from self._rows.values()
+            return
+        row = self._rows.get(_identity(tuple(parameters[constant.index] for constant in wanted)))
+        if row is not None:
+            yield row
+
+    def _wanted_key(self, plan: Plan) -> tuple[Parameter, ...] | None:
+        """Give the constants that the whole primary key must equal, if the predicate says so."""
+        if not self._key_ids or not plan.accesses or not plan.accesses[0].is_point:
+            return None
+        wanted = {
+            access.column: constant
+            for access in plan.accesses
+            for op, constant in access.comparisons
+            if op == "="
+        }
+        if any(column_id not in wanted for column_id in self._key_ids):
+            return None
+        return tuple(wanted[column_id] for column_id in self._key_ids)
+
+    def _update(self, plan: Plan, operation: Operation, tally: Tally) -> None:
+        assignments: list[tuple[int, ColumnDef, Compiled]] = []
+        for assignment in plan.shape.assignments:
+            place = self._places[assignment.column]
+            term = compile_term(assignment.term, self._places, operation.parameters)
+            assignments.append((place, self.schema.columns[place], term))
+        for row, truth in self._matching(plan, operation):
+            cause = truth if type(truth) is Cause else None
+            if cause is None:
+                values = [fit(column, term(row.values)) for _, column, term in assignments]
+                cause = smallest_cause(values)
+                if cause is None:
+                    for (place, _, _), value in zip(assignments, values, strict=True):
+                        row.values[place] = value
+            tally.add(self._arc_of(row.position), row.key, cause)
+
+    def _bring(self, operation: Operation, tally: Tally) -> None:
+        given: dict[int, Column] = dict(zip(operation.shape.columns, operation.parameters, strict=True))
+        positions = ring_positions(self.schema, given[self._partition_id]).tolist()
+        lists = {column_id: column.to_list() for column_id, column in given.items()}
+        lacks_value = any(not column.nullable and column.id not in given for column in self.schema.columns)
+        for ordinal, position in enumerate(positions):
+            arc = self._arc_of(position)
+            if arc < 0:
+                continue
+            values: list[Any] = [None] * len(self.schema.columns)
+            for column_id, items in lists.items():
+                values[self._places[column_id]] = items[ordinal]
+            key = tuple(values[place] for place in self._key_places) or (operation.position, ordinal)
+            cause = self._fault_of(values, given)
+            if lacks_value and operation.shape.kind is Kind.INSERT:
+                # The only cause above this one is a NaN key's.
+                cause = Cause.NULL_VALUE if cause is None else min(cause, Cause.NULL_VALUE)
+            if cause is None:
+                cause = self._place(operation, Row(values, key, position), given, lacks_value)
+            tally.add(arc, key, cause)
+
+    def _fault_of(self, values: list[Any], given: dict[int, Column]) -> Cause | None:
+        """Say why no state of the table could accept a row, if so."""
+        causes = [fit(self.schema.columns[self._places[i]], values[self._places[i]]) for i in given]
+        if is_nan(values[self._places[self._partition_id]]):
+            causes.append(Cause.NAN_KEY)
+        return smallest_cause(causes)
+
+    def _place(
+        self, operation: Operation, row: Row, given: dict[int, Column], lacks_value: bool
+    ) -> Cause | None:
+        identity = _identity(row.key)
+        known = self._rows.get(identity)
+        if known is None:
+            if lacks_value:
+                return Cause.NULL_VALUE
+            self._rows[identity] = row
+            return None
+        if operation.shape.kind is Kind.INSERT:
+            return Cause.DUPLICATE_KEY
+        for column_id in given:
+            if column_id not in self._key_ids:
+                place = self._places[column_id]
+                known.values[place] = row.values[place]
+        return None
+
+    def _arc_of(self, position: int) -> int:
+        """Give the index of the arc that a position lies in, or -1."""
+        arc = bisect_right(self._lows, position) - 1
+        return arc if arc >= 0 and position <= self._arcs[arc].high else -1
+
+
+def lies_in(position: int, scope: Scope) -> bool:
+    """Say whether a ring position lies in one of some ranges."""
+    return any(low <= position <= high for low, high in scope)
+
+
+def rank(key: Key) -> tuple[Any, ...]:
+    """Give what keys are ordered by: NULL below everything, NaN above."""
+    return tuple((0,) if v is None else (2,) if is_nan(v) else (1, v) for v in key)
+
+
+def fit(column: ColumnDef, value: Any) -> Any:
+    """Convert a term's value to a column's type, or say why the column cannot take it."""
+    if type(value) is Cause:
+        return value
+    if value is None:
+        return None if column.nullable else Cause.NULL_VALUE
+    if column.type.is_number:
+        return to_number(value, column.type)
+    if column.type in (DataType.DATE, DataType.TIMESTAMP) and not in_calendar(value, column.type):
+        return Cause.OUT_OF_RANGE
+    return value
+
+
+def _identity(key: Key) -> Key:
+    return tuple(map(canonical, key))
