@@ -2,15 +2,19 @@
 
 Rules of the file: every delay comes from the seeded source; a session is FIFO
 in each direction and loses nothing while it lasts; a fault ends sessions,
-holds messages or delays them, and never reorders or invents any. With `codec`
-every message crosses as bytes, so that no two processes share an object.
+holds messages or delays them, and never reorders or invents any. Two faults go
+beyond that, as the world does: of a *half-open* session one end or both do not
+know that it is over, and a *repeat* lets what arrived last in one session
+arrive once more at the begin of the next. With `codec` every message crosses as
+bytes, so that no two processes share an object.
 """
 
 from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,14 +22,12 @@ from crescando.transport.base import Channel, Endpoint, Transport
 from crescando.types import ProcessId
 
 
-@dataclass(order=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Event:
     """Something that will happen at a virtual time; ties happen in order of scheduling."""
 
-    when_s: float
-    order: int
-    callback: Callable[[], None] = field(compare=False)
-    is_cancelled: bool = field(default=False, compare=False)
+    callback: Callable[[], None]
+    is_cancelled: bool = False
 
     def cancel(self) -> None:
         """Call it off."""
@@ -37,7 +39,8 @@ class VirtualTime:
 
     def __init__(self) -> None:
         self._now_s = 0.0
-        self._agenda: list[Event] = []
+        # Tuples, since heaps compare often and tuples compare fast; no two have one order.
+        self._agenda: list[tuple[float, int, Event]] = []
         self._order = 0
         self.n_events = 0
 
@@ -52,8 +55,8 @@ class VirtualTime:
     def call_at(self, when_s: float, callback: Callable[[], None]) -> Event:
         """Call back at a virtual time, or now if it has passed."""
         self._order += 1
-        event = Event(max(when_s, self._now_s), self._order, callback)
-        heapq.heappush(self._agenda, event)
+        event = Event(callback)
+        heapq.heappush(self._agenda, (max(when_s, self._now_s), self._order, event))
         return event
 
     def run_until(self, until_s: float, *, events_max: int | None = None) -> None:
@@ -65,13 +68,13 @@ class VirtualTime:
         events_max : int, optional
             Stop early once so many events have happened since the beginning.
         """
-        while self._agenda and self._agenda[0].when_s <= until_s:
+        while self._agenda and self._agenda[0][0] <= until_s:
             if events_max is not None and self.n_events >= events_max:
                 return
-            event = heapq.heappop(self._agenda)
+            when_s, _, event = heapq.heappop(self._agenda)
             if event.is_cancelled:
                 continue
-            self._now_s = event.when_s
+            self._now_s = when_s
             self.n_events += 1
             event.callback()
         self._now_s = max(self._now_s, until_s)
@@ -102,14 +105,25 @@ class SimulatedChannel(Channel):
         self.owner = owner
         self.other: SimulatedChannel | None = None
         self.is_open = True
+        self.is_deaf = False
         self.arrives_s = 0.0
         self.held: list[Callable[[Endpoint], None]] = []
+        self.arrived: deque[Any] = deque(maxlen=network.keep_arrived)
 
     def send(self, message: Any) -> None:
         other = self.other
-        if self.is_open and other is not None:
+        if not self.is_open or other is None:
+            return
+        if self.network.witness is not None:
+            self.network.witness(self.owner, self.peer, message)
+        if not self.is_deaf:
             carried = self.network.carry(message)
-            self.network.dispatch(self, lambda endpoint: endpoint.received(other, carried))
+            self.network.dispatch(self, lambda endpoint: other.take(endpoint, carried))
+
+    def take(self, endpoint: Endpoint, message: Any) -> None:
+        """Let a message arrive here."""
+        self.arrived.append(message)
+        endpoint.received(self, message)
 
     def close(self) -> None:
         self.network.end(self)
@@ -127,6 +141,13 @@ class SimulatedNetwork(Transport):
         Least and greatest delay of one message on a healthy link.
     codec : tuple of callable, optional
         Encoder and decoder through which every message goes.
+    keep_arrived : int
+        How many of the last messages of a session `repeat` may let arrive again.
+
+    Attributes
+    ----------
+    witness : callable or None
+        Called with the sender, the receiver and each message sent, to count or record it.
     """
 
     def __init__(
@@ -136,8 +157,11 @@ class SimulatedNetwork(Transport):
         *,
         delay_s: tuple[float, float] = (0.0002, 0.002),
         codec: tuple[Callable[[Any], bytes], Callable[[bytes], Any]] | None = None,
+        keep_arrived: int = 0,
     ) -> None:
         self.time = time
+        self.keep_arrived = keep_arrived
+        self.witness: Callable[[ProcessId, ProcessId, Any], None] | None = None
         self.faults = NetworkFaults()
         self.n_messages = 0
         self._rng = rng
@@ -145,6 +169,7 @@ class SimulatedNetwork(Transport):
         self._codec = codec
         self._endpoints: dict[ProcessId, Endpoint] = {}
         self._channels: dict[ProcessId, dict[ProcessId, SimulatedChannel]] = {}
+        self._repeats: dict[tuple[ProcessId, ProcessId], list[Any]] = {}
 
     # Transport.
 
@@ -179,13 +204,55 @@ class SimulatedNetwork(Transport):
         """Give every open session once."""
         return [(p, q) for p, known in self._channels.items() for q in known if p < q]
 
-    def heal(self, *, resets: bool) -> None:
-        """End all faults; what was held arrives, or its session ends instead."""
-        self.faults.cut.clear()
-        self.faults.slow.clear()
+    def half_open(self, process: ProcessId, peer: ProcessId, *, both: bool) -> Callable[[], None] | None:
+        """Let a session die unnoticed: `process` takes it for open, and `peer` too if `both`.
+
+        What is sent on it vanishes. Gives what tells the ends at last, as a
+        transport's signs of life do; None if there is no such session.
+        """
+        near = self._channels.get(process, {}).get(peer)
+        far = self._channels.get(peer, {}).get(process)
+        if near is None or far is None or near.other is not far:
+            return None
+        near.is_deaf = far.is_deaf = True
+        if not both:
+            self._end(far)
+        return lambda: self.end(near)
+
+    def repeat(self, process: ProcessId, peer: ProcessId, which: Callable[[Any], bool]) -> bool:
+        """End a session; the next one begins with what `peer` sent last and has arrived already.
+
+        Parameters
+        ----------
+        which : callable
+            Says which messages may arrive twice.
+        """
+        channel = self._channels.get(process, {}).get(peer)
+        again = [message for message in channel.arrived if which(message)] if channel is not None else []
+        if channel is None or not again:
+            return False
+        self._repeats[peer, process] = again
+        self.end(channel)
+        return True
+
+    def heal(self, *, resets: bool, cut: Collection[tuple[ProcessId, ProcessId]] | None = None) -> None:
+        """End faults; what was held arrives, or its session ends instead.
+
+        Parameters
+        ----------
+        cut : collection of (ProcessId, ProcessId), optional
+            Only these pairs are joined again; everything that ails the network otherwise.
+        """
+        if cut is None:
+            self.faults.cut.clear()
+            self.faults.slow.clear()
+        else:
+            self.faults.cut.difference_update(cut)
         for process, peer in self.sessions():
             for channel in (self._channels[process].get(peer), self._channels[peer].get(process)):
                 if channel is None or not channel.held:
+                    continue
+                if (channel.owner, channel.peer) in self.faults.cut:
                     continue
                 if resets:
                     self.end(channel)
@@ -219,11 +286,14 @@ class SimulatedNetwork(Transport):
         """End a session; each end learns of it after a delay of its own."""
         for end in (channel, channel.other):
             if end is not None and end.is_open:
-                end.is_open = False
-                known = self._channels.get(end.owner, {})
-                if known.get(end.peer) is end:
-                    del known[end.peer]
-                self.time.call_at(self.time.now_s() + self._delay(end.peer, end.owner), self._closing(end))
+                self._end(end)
+
+    def _end(self, end: SimulatedChannel) -> None:
+        end.is_open = False
+        known = self._channels.get(end.owner, {})
+        if known.get(end.peer) is end:
+            del known[end.peer]
+        self.time.call_at(self.time.now_s() + self._delay(end.peer, end.owner), self._closing(end))
 
     def _closing(self, channel: SimulatedChannel) -> Callable[[], None]:
         def tell() -> None:
@@ -246,12 +316,21 @@ class SimulatedNetwork(Transport):
         if peer not in self._endpoints or is_cut:
             near_endpoint.refused(peer)
             return
+        stale = self._channels[peer].get(process)
+        if stale is not None:
+            # The peer has not noticed that the session before is over.
+            self.end(stale)
         near, far = SimulatedChannel(self, process, peer), SimulatedChannel(self, peer, process)
         near.other, far.other = far, near
         self._channels[process][peer] = near
         self._channels[peer][process] = far
+        self._begin(near, far)
+        self._begin(far, near)
+
+    def _begin(self, near: SimulatedChannel, far: SimulatedChannel) -> None:
         self.dispatch(near, lambda endpoint: endpoint.opened(far))
-        self.dispatch(far, lambda endpoint: endpoint.opened(near))
+        for message in self._repeats.pop((near.owner, near.peer), ()):
+            self.dispatch(near, lambda endpoint, again=message: far.take(endpoint, again))
 
     def _delay(self, process: ProcessId, peer: ProcessId) -> float:
         factor = self.faults.slow.get((process, peer), 1.0)

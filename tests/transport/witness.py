@@ -2,46 +2,24 @@
 
 from __future__ import annotations
 
-import heapq
 import random
 from collections.abc import Callable
 from typing import Any
 
 from crescando.transport.base import Channel, Transport
 from crescando.transport.inprocess import InProcessHub
-from crescando.transport.simulated import Event, SimulatedNetwork, VirtualTime
+from crescando.transport.simulated import SimulatedNetwork, VirtualTime
 from crescando.types import ProcessId
 
 A, B, C = (ProcessId("client", name) for name in "abc")
 
 
-class Agenda:
+class Agenda(VirtualTime):
     """A scheduler that calls back only when the test lets time pass."""
 
-    def __init__(self) -> None:
-        self.time = 0.0
-        self._order = 0
-        self._due: list[Event] = []
-
-    def now_s(self) -> float:
-        return self.time
-
-    def call_soon(self, callback: Callable[[], None]) -> Event:
-        return self.call_at(self.time, callback)
-
-    def call_at(self, when_s: float, callback: Callable[[], None]) -> Event:
-        self._order += 1
-        event = Event(max(when_s, self.time), self._order, callback)
-        heapq.heappush(self._due, event)
-        return event
-
-    def run_until(self, until_s: float) -> None:
-        while self._due and self._due[0].when_s <= until_s:
-            event = heapq.heappop(self._due)
-            if not event.is_cancelled:
-                self.time = event.when_s
-                event.callback()
-        self.time = max(self.time, until_s)
+    @property
+    def time(self) -> float:
+        return self.now_s()
 
 
 class World:
