@@ -43,10 +43,14 @@ from crescando.routing.ecast.messages import (
     ConfigState,
     Confirm,
     Deliver,
+    DeliverRead,
     Expelled,
     Fenced,
     Hello,
+    Inject,
     Pulse,
+    Quorum,
+    ReadRefused,
     Resume,
     Route,
     Stable,
@@ -72,10 +76,14 @@ WireMessage = (
     | ConfigState
     | Confirm
     | Deliver
+    | DeliverRead
     | Expelled
     | Fenced
     | Hello
+    | Inject
     | Pulse
+    | Quorum
+    | ReadRefused
     | Resume
     | Route
     | Stable

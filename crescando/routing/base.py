@@ -8,9 +8,9 @@ messages of the order have produced.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from crescando.process import Output
 from crescando.routing.batch import Delivery, Message, Submission
-from crescando.types import ProcessId, Scope
+from crescando.types import MessageKind, ProcessId, Scope
 
 
 class Refusal(Exception):  # noqa: N818  # It is an outcome a Config declares, not a fault.
@@ -123,13 +123,13 @@ class VectorConfig(Config, Protocol):
 def route(config: Config, batch: Submission, start: int, stop: int) -> Routes:
     """Route a run of messages by the vectorised form if there is one, else one by one.
 
-    An exception other than `Refusal` from the plug-in becomes a refusal that
-    names the plug-in, so that a faulty plug-in fails alike everywhere and the
-    order goes on.
+    A plug-in that raises anything but `Refusal`, or names a process that is no
+    member, fails alike everywhere: what it could not route is refused by its
+    name, and the order goes on.
     """
     if isinstance(config, VectorConfig):
         try:
-            return config.route(batch, start, stop)
+            return _checked(config, config.route(batch, start, stop), stop - start)
         except Exception:  # noqa: BLE001  # The scalar form below names the message at fault.
             pass
     routes = tuple(destset(config, batch.message(index)) for index in range(start, stop))
@@ -139,11 +139,76 @@ def route(config: Config, batch: Submission, start: int, stop: int) -> Routes:
 def destset(config: Config, message: Message) -> Route:
     """Give a message's destinations, or the refusal, whatever the plug-in does."""
     try:
-        return config.destset(message)
+        destinations = config.destset(message)
+        strangers = _strangers(config, destinations)
+        if strangers and message.kind is MessageKind.CONFIG:
+            # A joiner is told of its own join, before which it is no member.
+            strangers = _strangers(config.apply(message), strangers)
+        return _stranger_refusal(config, strangers) if strangers else destinations
     except Refusal as refusal:
         return refusal
     except Exception as error:  # noqa: BLE001  # A plug-in may raise anything.
-        return Refusal(f"routing plug-in {type(config).__qualname__} failed: {error!r}")
+        return _fault_refusal(config, error)
+
+
+C = TypeVar("C", bound=Config)
+
+
+def transition(config: C, message: Message) -> tuple[C, frozenset[ProcessId]] | Refusal:
+    """Give what an admitted configuration message leads to, or the refusal, whatever the plug-in does.
+
+    Returns
+    -------
+    (Config, frozenset of ProcessId) or Refusal
+        The next Config, and whom the message declares failed.
+    """
+    try:
+        suspected = frozenset(config.suspects(message))
+        after = config.apply(message)
+        # A leaver may have joined by this very message.
+        strangers = _strangers(after, _strangers(config, suspected))
+        return _stranger_refusal(config, strangers) if strangers else (after, suspected)
+    except Exception as error:  # noqa: BLE001  # A plug-in may raise anything, and was asked before.
+        return _fault_refusal(config, error)
+
+
+def _checked(config: Config, routes: Routes, n: int) -> Routes:
+    """Give the routes of a vectorised form with those that name a stranger refused.
+
+    Raises
+    ------
+    ValueError
+        If they do not route `n` messages.
+    """
+    group = routes.group
+    if group.shape != (n,) or (n and not 0 <= int(group.min()) <= int(group.max()) < len(routes.routes)):
+        raise ValueError(f"the groups do not route {n} messages")
+    named = set[ProcessId]().union(*(r for r in routes.routes if not isinstance(r, Refusal)))
+    strangers = set(_strangers(config, named))
+    if not strangers:
+        return routes
+    return Routes(group, tuple(_without_strangers(config, target, strangers) for target in routes.routes))
+
+
+def _without_strangers(config: Config, target: Route, strangers: set[ProcessId]) -> Route:
+    if isinstance(target, Refusal):
+        return target
+    met = [process for process in target if process in strangers]
+    return _stranger_refusal(config, met) if met else target
+
+
+def _strangers(config: Config, processes: Iterable[ProcessId]) -> list[ProcessId]:
+    return [process for process in processes if not config.is_member(process)]
+
+
+def _stranger_refusal(config: Config, strangers: Iterable[ProcessId]) -> Refusal:
+    # Of many the least by its text, since they need not even be comparable.
+    named = min(map(str, strangers))
+    return Refusal(f"routing plug-in {type(config).__qualname__} names {named}, which is no member")
+
+
+def _fault_refusal(config: Config, error: Exception) -> Refusal:
+    return Refusal(f"routing plug-in {type(config).__qualname__} failed: {error!r}")
 
 
 class NotStable(msgspec.Struct, frozen=True, array_like=True):
@@ -173,7 +238,26 @@ class ExpelledEvent:
     learned: int
 
 
-MulticastEvent = Delivery | StableEvent | ExpelledEvent
+@dataclass(frozen=True, slots=True)
+class ReadsEvent:
+    """Snapshot reads, injected at a position behind everything delivered so far.
+
+    Attributes
+    ----------
+    position : int
+        Not below anything delivered; what follows lies above it.
+    parts : tuple of Delivery
+        Numbered by their senders in a series apart from that of messages.
+    refusal : str
+        Not empty: why this process must not run them.
+    """
+
+    position: int
+    parts: tuple[Delivery, ...]
+    refusal: str = ""
+
+
+MulticastEvent = Delivery | StableEvent | ExpelledEvent | ReadsEvent
 
 
 class Multicast(Protocol):

@@ -122,7 +122,7 @@ class RecordedMulticast:
                 self._record_delivery(event)
             elif isinstance(event, StableEvent):
                 self._record_stable(event)
-            else:
+            elif isinstance(event, ExpelledEvent):
                 self.trace.expelled.setdefault(self.me, event)
         return events
 

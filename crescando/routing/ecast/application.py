@@ -18,11 +18,12 @@ import msgspec
 
 from crescando.consensus.base import NO_BALLOT, Ballot
 from crescando.process import Output
-from crescando.routing.base import ExpelledEvent, MulticastEvent, StableEvent
+from crescando.routing.base import ExpelledEvent, MulticastEvent, ReadsEvent, StableEvent
 from crescando.routing.batch import Submission
 from crescando.routing.ecast.messages import (
     Confirm,
     Deliver,
+    DeliverRead,
     Expelled,
     Fenced,
     Hello,
@@ -134,6 +135,8 @@ class Application:
         match message:
             case Deliver():
                 self._on_deliver(peer, message)
+            case DeliverRead():
+                self._on_deliver_read(peer, message)
             case Stable():
                 self._on_stable(message)
             case Pulse():
@@ -169,6 +172,28 @@ class Application:
                 self._events.append(part.after(fresh))
         self.delivered = max(self.delivered, message.last)
         self._confirm_to = peer
+
+    def _on_deliver_read(self, peer: ProcessId, message: DeliverRead) -> None:
+        """Let reads run exactly behind what is delivered, or refuse them.
+
+        One below the ballot seen may come from a leader that was deposed long
+        ago; one below the position delivered would show what came after it.
+        """
+        refusal = ""
+        if message.ballot < self.ballot:
+            self.fenced += 1
+            self._out.send.append((peer, Fenced(self.ballot)))
+            refusal = "its router leads no more"
+        else:
+            self.ballot = message.ballot
+            if self.delivered > message.position:
+                refusal = "it came behind a later position"
+            elif message.previous > self.delivered:
+                self._out.reset.append(peer)
+                refusal = "what comes before it is missing"
+            else:
+                self.delivered = message.position
+        self._events.append(ReadsEvent(message.position, message.parts, refusal))
 
     def _on_pulse(self, peer: ProcessId, message: Pulse) -> None:
         if message.ballot < self.ballot:

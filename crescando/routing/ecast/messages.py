@@ -118,3 +118,48 @@ class StableUpTo(msgspec.Struct, frozen=True, array_like=True, tag="stable-up-to
     instance: int
     lost: tuple[tuple[ProcessId, int], ...]
     unstable: tuple[int, ...] = ()
+
+
+class Inject(msgspec.Struct, frozen=True, array_like=True, tag="inject"):
+    """Snapshot reads of a client, to be run outside the order (RB13 §6.7).
+
+    `reads` are numbered by the client in a series of its own: each number is
+    one attempt, sent once to one router, so that answers of two attempts never
+    mix. They run at a position not below `seen`, the highest that the session
+    has been told, and behind its own messages up to number `written`.
+    """
+
+    reads: Submission
+    seen: int
+    written: int
+
+
+class DeliverRead(msgspec.Struct, frozen=True, array_like=True, tag="deliver-read"):
+    """Snapshot reads for one destination, at a position of the leader's choice.
+
+    Sent after everything at or below `position` for this destination and
+    before anything above it; `previous` is as in `Deliver`. Nothing confirms it.
+    """
+
+    ballot: Ballot
+    position: int
+    previous: int
+    parts: tuple[Delivery, ...]
+
+
+class ReadRefused(msgspec.Struct, frozen=True, array_like=True, tag="read-refused"):
+    """Attempts of snapshot reads that will not be answered in full.
+
+    Told by a router or by a destination. Unless `is_final`, the client sends
+    the whole read again.
+    """
+
+    numbers: tuple[int, ...]
+    reason: str
+    is_final: bool = False
+
+
+class Quorum(msgspec.Struct, frozen=True, array_like=True, tag="quorum"):
+    """A router says whether it knows of a leader that a majority backs, or for long has not."""
+
+    is_there: bool
