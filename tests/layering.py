@@ -35,7 +35,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("schema", "process"),
     ("transport", "consensus", "routing", "engine"),
     ("clock", "pump", "loop", "scanning"),
-    ("transport.inprocess", "transport.simulated", "transport.tls"),
+    ("transport.inprocess", "transport.simulated", "transport.sockets"),
     ("client", "sql"),
     ("roles",),
     ("wire", "spec"),

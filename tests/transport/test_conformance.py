@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import pytest
 
+from tests.transport import socket_worlds
 from tests.transport.witness import WORLDS, A, B, C, Witness, World, pair
 
+ALL_WORLDS = WORLDS | {"tcp": socket_worlds.tcp, "unix": socket_worlds.unix, "tls": socket_worlds.tls}
 
-@pytest.fixture(params=WORLDS)
-def world(request: pytest.FixtureRequest) -> World:
-    return WORLDS[request.param]()
+
+@pytest.fixture(params=ALL_WORLDS)
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    if request.param == "tls":
+        pytest.importorskip("cryptography")
+    world = ALL_WORLDS[request.param]()
+    yield world
+    world.close()
 
 
 def test_both_ends_are_told_of_a_new_session_once(world: World) -> None:

@@ -36,6 +36,9 @@ class World:
         """Let a second pass: more than any delay on a healthy link."""
         self._run_until(self._now_s() + 1.0)
 
+    def close(self) -> None:
+        """Leave nothing open."""
+
 
 def inprocess() -> World:
     agenda = Agenda()

@@ -1,0 +1,1 @@
+"""Benchmarks, each a command: crescando and its peers side by side."""

@@ -1,0 +1,169 @@
+"""One stream connection of the event loop: frames out, in few writes, and frames in.
+
+Rules of the file: everything sent in one turn of the loop leaves in one write
+per connection; what waits unsent is bounded, and a peer that does not take it
+loses the connection; the handler is told of the end exactly once, and of
+nothing after it. What frames mean is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from typing import Any, Protocol, cast
+
+from crescando.errors import RemoteProtocolError
+from crescando.transport.framing import HEADER_BYTES, FrameKind, Framer, header
+
+LINGER_S = 5.0
+"""How long the last bytes of a closed connection may wait for the peer to take them."""
+
+
+class Handler(Protocol):
+    """Who is told of what happens on a connection."""
+
+    def made(self, connection: Connection) -> None:
+        """Learn that bytes can flow (after the TLS handshake, if there is one)."""
+        ...
+
+    def framed(self, connection: Connection, kind: FrameKind, body: bytes) -> None:
+        """Take a frame.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If it may not come now; the connection ends.
+        """
+        ...
+
+    def ended(self, connection: Connection, why: str) -> None:
+        """Learn that the connection is over; told once."""
+        ...
+
+
+class Connection(asyncio.Protocol):
+    """A stream connection that carries frames.
+
+    Parameters
+    ----------
+    loop : asyncio.AbstractEventLoop
+    handler : Handler
+    body_bytes_max : int
+        The longest frame body taken at first; `take_bodies_of` raises it.
+    queue_bytes_max : int
+        With more than so much unsent, the next frame ends the connection.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        handler: Handler,
+        *,
+        body_bytes_max: int,
+        queue_bytes_max: int,
+    ) -> None:
+        self._loop = loop
+        self._handler = handler
+        self._framer = Framer(body_bytes_max)
+        self._queue_bytes_max = queue_bytes_max
+        self._transport: asyncio.Transport | None = None
+        self._queue: list[bytes] = []
+        self._n_queued = 0
+        self._is_ended = False
+        self._why = ""
+
+    @property
+    def n_unsent(self) -> int:
+        """How many bytes the peer has not taken yet, as far as this process can see."""
+        transport = self._transport
+        buffered = transport.get_write_buffer_size() if transport is not None else 0
+        return self._n_queued + buffered
+
+    @property
+    def ssl_object(self) -> Any:
+        """The TLS session's `ssl.SSLObject`, or None without TLS."""
+        return self._transport.get_extra_info("ssl_object") if self._transport is not None else None
+
+    def take_bodies_of(self, body_bytes_max: int) -> None:
+        """Take frame bodies of so many bytes from now on."""
+        self._framer.body_bytes_max = body_bytes_max
+
+    def send(self, kind: FrameKind, body: bytes) -> None:
+        """Send a frame at the end of this turn of the loop; dropped once the connection is over."""
+        if self._is_ended or self._transport is None:
+            return
+        if self.n_unsent > self._queue_bytes_max:
+            self.abort("the peer does not take what is sent")
+            return
+        if not self._queue:
+            self._loop.call_soon(self._write)
+        self._queue.append(header(kind, len(body)))
+        self._queue.append(body)
+        self._n_queued += HEADER_BYTES + len(body)
+
+    def _write(self) -> None:
+        if self._queue and self._transport is not None:
+            # One write whatever the number of frames: with TLS each write is a record
+            # and a system call of its own, and joining is cheaper than either.
+            self._transport.write(b"".join(self._queue))
+        self._queue.clear()
+        self._n_queued = 0
+
+    def close(self, why: str = "") -> None:
+        """End the connection after what was sent; nothing is received any more."""
+        if not self._is_ended:
+            self._write()
+            transport = self._transport
+            if transport is not None:
+                transport.close()
+                if transport.get_write_buffer_size():
+                    self._loop.call_later(LINGER_S, transport.abort)
+            self._end(why)
+
+    def abort(self, why: str) -> None:
+        """End the connection now; what was not sent is lost."""
+        if not self._is_ended:
+            self._queue.clear()
+            self._n_queued = 0
+            if self._transport is not None:
+                self._transport.abort()
+            self._end(why)
+
+    def _end(self, why: str) -> None:
+        self._is_ended = True
+        # Never from within a call of the handler's own: it would not expect it.
+        self._loop.call_soon(self._handler.ended, self, why)
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        raw = self._transport.get_extra_info("socket")
+        if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
+            with contextlib.suppress(OSError):
+                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._is_ended:
+            self._transport.abort()
+        else:
+            self._handler.made(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_ended:
+            return
+        try:
+            for kind, body in self._framer.feed(data):
+                self._handler.framed(self, kind, body)
+                if self._is_ended:
+                    return
+        except RemoteProtocolError as error:
+            self.abort(str(error))
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self._is_ended:
+            self._queue.clear()
+            self._n_queued = 0
+            self._end(str(error) if error is not None else "the peer closed the connection")

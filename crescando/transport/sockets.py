@@ -1,0 +1,377 @@
+"""Sessions over TCP or Unix sockets, with TLS if asked for.
+
+A session is one connection, begun by a handshake of three frames: the dialling
+side says who it is and whom it wants (hello), the answering side takes it
+(welcome) or not (refuse), the dialling side confirms. Only a confirmed session
+is one, at either end, so a dial that was given up in between never ends a good
+session. Two processes that dial each other at once keep the dial of the lesser
+name. Somebody who dials anew has lost the session that the other end may still
+believe in: the new one replaces it.
+
+Rules of the file: an identity is checked before anything is told to an
+endpoint; until then frames are short and time is limited. Every process
+attached here is reached through the same listening sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from crescando.errors import RemoteProtocolError
+from crescando.transport.base import Channel, Endpoint, Transport
+from crescando.transport.connection import Connection
+from crescando.transport.framing import FrameKind
+from crescando.transport.handshake import (
+    CROSSED,
+    Address,
+    Hello,
+    Identify,
+    Locate,
+    SocketLimits,
+    Tls,
+    certified,
+    decode_hello,
+    encode_hello,
+)
+from crescando.types import ProcessId
+
+logger = logging.getLogger(__name__)
+
+Codec = tuple[Callable[[Any], bytes], Callable[[bytes], Any]]
+"""Encoder and decoder; the decoder raises `RemoteProtocolError`."""
+
+Pair = tuple[ProcessId, ProcessId]
+"""A process attached here, and its peer."""
+
+_NOTHING = object()
+
+
+class SocketChannel(Channel):
+    """One end of a session over a connection."""
+
+    def __init__(self, transport: SocketTransport, pair: Pair, link: _Link, endpoint: Endpoint) -> None:
+        self.owner, self.peer = pair
+        self.endpoint: Endpoint | None = endpoint
+        self.is_open = True
+        self._transport = transport
+        self._link = link
+
+    def send(self, message: Any) -> None:
+        if self.is_open:
+            self._link.connection.send(FrameKind.MESSAGE, self._transport.encoded(message))
+
+    def close(self) -> None:
+        if self.is_open:
+            self._transport.forget(self)
+            self._link.connection.close()
+
+
+class _Link:
+    """A connection on its way to being a session: whose, and how far the handshake is."""
+
+    def __init__(self, dialled: Pair | None, attempt: int) -> None:
+        self.dialled = dialled
+        self.attempt = attempt
+        self.pair: Pair | None = dialled
+        self.connection: Connection
+        self.is_connected = False
+        self.channel: SocketChannel | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    def settle(self) -> None:
+        """End the time limit: the handshake is over, one way or the other."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+@dataclass(slots=True, eq=False)
+class _Dial:
+    """A session asked for and not yet had or refused; `link` is None while the other side's dial goes on."""
+
+    link: _Link | None
+    timer: asyncio.TimerHandle
+    task: asyncio.Task[None] | None = None
+
+
+class SocketTransport(Transport):
+    """Carries the sessions of the processes of one operating-system process.
+
+    Parameters
+    ----------
+    loop : asyncio.AbstractEventLoop
+        In whose thread everything happens.
+    codec : tuple of callable
+    locate : callable
+    limits : SocketLimits, optional
+    tls : Tls, optional
+        Without it nothing is encrypted and nobody's identity is proven.
+    identify : callable, optional
+        The identity check; by default `certified`.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        codec: Codec,
+        locate: Locate,
+        limits: SocketLimits | None = None,
+        tls: Tls | None = None,
+        identify: Identify = certified,
+    ) -> None:
+        self.limits = limits or SocketLimits()
+        self._loop = loop
+        self._encode, self._decode = codec
+        self._locate = locate
+        self._tls = tls
+        self._identify = identify
+        self._servers: list[asyncio.Server] = []
+        self._endpoints: dict[ProcessId, Endpoint] = {}
+        self._channels: dict[ProcessId, dict[ProcessId, SocketChannel]] = {}
+        self._dials: dict[Pair, _Dial] = {}
+        self._welcomed: dict[Pair, _Link] = {}
+        self._links: dict[Connection, _Link] = {}
+        self._n_attempts = 0
+        self._encoded: tuple[Any, bytes] = (_NOTHING, b"")
+
+    async def listen(self, address: Address) -> Address:
+        """Listen for sessions; port 0 takes a free one. Gives the address listened at."""
+        context = self._tls.server if self._tls is not None else None
+        patience = {"ssl_handshake_timeout": self.limits.handshake_s} if context is not None else {}
+        if isinstance(address, str):
+            server = await self._loop.create_unix_server(self._accept, address, ssl=context, **patience)
+            self._servers.append(server)
+            return address
+        host, port = address
+        server = await self._loop.create_server(
+            self._accept, host, port, ssl=context, backlog=2048, **patience
+        )
+        self._servers.append(server)
+        name = server.sockets[0].getsockname()
+        return str(name[0]), int(name[1])
+
+    def close(self) -> None:
+        """Listen no more and end every session, without a word to anybody here."""
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        for process in list(self._endpoints):
+            self.detach(process)
+        for connection in list(self._links):
+            connection.close("the transport is closed")
+
+    # Transport.
+
+    def attach(self, process: ProcessId, endpoint: Endpoint) -> None:
+        if process in self._endpoints:
+            raise ValueError(f"{process} is attached already")
+        self._endpoints[process] = endpoint
+        self._channels[process] = {}
+
+    def detach(self, process: ProcessId) -> None:
+        self._endpoints.pop(process, None)
+        for pair in [known for known in self._dials if known[0] == process]:
+            self._give_up(pair)
+        for channel in list(self._channels.pop(process, {}).values()):
+            channel.endpoint = None
+            channel.close()
+
+    def connect(self, process: ProcessId, peer: ProcessId) -> None:
+        pair = process, peer
+        if process not in self._endpoints or peer in self._channels[process] or pair in self._dials:
+            return
+        timer = self._loop.call_later(self.limits.handshake_s, self._refuse, pair, "no answer in time")
+        if pair in self._welcomed:
+            # The peer's own dial is half done; if it comes to nothing, so does this.
+            self._dials[pair] = _Dial(None, timer)
+            return
+        self._n_attempts += 1
+        link = _Link(pair, self._n_attempts)
+        dial = self._dials[pair] = _Dial(link, timer)
+        dial.task = self._loop.create_task(self._dial(pair, link))
+
+    async def _dial(self, pair: Pair, link: _Link) -> None:
+        address = self._locate(pair[1])
+        if address is None:
+            self._refuse(pair, "nobody knows where it is")
+            return
+        context = self._tls.client if self._tls is not None else None
+        # Names are checked by `identify`; this one only has to be there.
+        secure = {"ssl": context, "server_hostname": "crescando"} if context is not None else {}
+        try:
+            if isinstance(address, str):
+                await self._loop.create_unix_connection(lambda: self._connection(link), address, **secure)
+            else:
+                host, port = address
+                await self._loop.create_connection(lambda: self._connection(link), host, port, **secure)
+        except (OSError, ssl.SSLError) as error:
+            if link.is_connected:
+                link.connection.abort(str(error))
+            else:
+                self._refuse(pair, str(error))
+
+    def _refuse(self, pair: Pair, why: str) -> None:
+        if self._give_up(pair):
+            logger.debug("no session of %s with %s: %s", *pair, why)
+            endpoint = self._endpoints.get(pair[0])
+            if endpoint is not None:
+                endpoint.refused(pair[1])
+
+    def _give_up(self, pair: Pair) -> bool:
+        """End a dial that has not become a session; says whether there was one."""
+        dial = self._dials.pop(pair, None)
+        if dial is None:
+            return False
+        dial.timer.cancel()
+        if dial.link is not None:
+            if dial.link.is_connected:
+                dial.link.connection.close("the dial was given up")
+            elif dial.task is not None:
+                dial.task.cancel()
+        return True
+
+    # Connections.
+
+    def _accept(self) -> Connection:
+        link = _Link(None, 0)
+        connection = self._connection(link)
+        link.timer = self._loop.call_later(
+            self.limits.handshake_s, connection.abort, "no session began in time"
+        )
+        return connection
+
+    def _connection(self, link: _Link) -> Connection:
+        connection = link.connection = Connection(
+            self._loop,
+            self,
+            body_bytes_max=self.limits.handshake_bytes_max,
+            queue_bytes_max=self.limits.queue_bytes_max,
+        )
+        link.is_connected = True
+        self._links[connection] = link
+        return connection
+
+    def made(self, connection: Connection) -> None:
+        link = self._links[connection]
+        if link.dialled is None:
+            return
+        fault = self._identify(link.dialled[1], connection.ssl_object)
+        if fault:
+            logger.warning("no session of %s with %s: %s", *link.dialled, fault)
+            connection.abort(fault)
+        else:
+            connection.send(FrameKind.HELLO, encode_hello(Hello(*link.dialled, link.attempt)))
+
+    def framed(self, connection: Connection, kind: FrameKind, body: bytes) -> None:
+        link = self._links[connection]
+        channel = link.channel
+        if kind is FrameKind.MESSAGE and channel is not None:
+            if channel.endpoint is not None:
+                channel.endpoint.received(channel, self._decode(body))
+            return
+        match kind:
+            case FrameKind.HELLO if link.pair is None:
+                self._on_hello(link, decode_hello(body))
+            case FrameKind.WELCOME if link.dialled is not None and channel is None:
+                self._on_welcome(link, link.dialled)
+            case FrameKind.REFUSE if link.dialled is not None and channel is None:
+                self._on_refuse(link, link.dialled, body)
+            case FrameKind.CONFIRM if link.dialled is None and link.pair is not None and channel is None:
+                self._on_confirm(link, link.pair)
+            case _:
+                raise RemoteProtocolError(f"a {kind.name.lower()} frame may not come now")
+
+    def ended(self, connection: Connection, why: str) -> None:
+        link = self._links.pop(connection)
+        link.settle()
+        if link.channel is not None:
+            self.forget(link.channel)
+            if link.channel.endpoint is not None:
+                link.channel.endpoint.closed(link.channel)
+        elif link.pair is not None:
+            if self._welcomed.get(link.pair) is link:
+                del self._welcomed[link.pair]
+            dial = self._dials.get(link.pair)
+            if dial is not None and (dial.link is link or dial.link is None):
+                self._refuse(link.pair, why)
+
+    # The handshake.
+
+    def _on_hello(self, link: _Link, hello: Hello) -> None:
+        pair = hello.receiver, hello.sender
+        fault = self._identify(hello.sender, link.connection.ssl_object)
+        if fault:
+            logger.warning("no session of %s with %s: %s", *pair, fault)
+        elif hello.receiver not in self._endpoints:
+            fault = f"{hello.receiver} is not here"
+        dial, earlier = self._dials.get(pair), self._welcomed.get(pair)
+        if fault:
+            self._turn_down(link, fault.encode())
+        elif dial is not None and dial.link is not None and pair[0] < pair[1]:
+            self._turn_down(link, CROSSED)
+        elif earlier is not None and earlier.attempt > hello.attempt:
+            self._turn_down(link, b"a later dial is here already")
+        else:
+            if earlier is not None:
+                earlier.pair = None
+                earlier.connection.close("a later dial has come")
+            link.pair, link.attempt = pair, hello.attempt
+            self._welcomed[pair] = link
+            link.connection.send(FrameKind.WELCOME, b"")
+
+    def _turn_down(self, link: _Link, why: bytes) -> None:
+        link.connection.send(FrameKind.REFUSE, why[: self.limits.handshake_bytes_max])
+        link.connection.close()
+
+    def _on_welcome(self, link: _Link, pair: Pair) -> None:
+        dial = self._dials.pop(pair)
+        dial.timer.cancel()
+        link.connection.send(FrameKind.CONFIRM, b"")
+        self._open(link, pair)
+
+    def _on_refuse(self, link: _Link, pair: Pair, body: bytes) -> None:
+        if body == CROSSED:
+            # The other side's dial goes on and answers this one; the timer bounds the wait.
+            self._dials[pair].link = link.pair = None
+        link.connection.close(body.decode(errors="replace"))
+
+    def _on_confirm(self, link: _Link, pair: Pair) -> None:
+        del self._welcomed[pair]
+        if pair[0] not in self._endpoints:
+            link.pair = None
+            link.connection.close("it is not here any more")
+            return
+        self._give_up(pair)
+        old = self._channels[pair[0]].get(pair[1])
+        if old is not None:
+            old.close()
+        self._open(link, pair)
+
+    def _open(self, link: _Link, pair: Pair) -> None:
+        link.settle()
+        link.connection.take_bodies_of(self.limits.message_bytes_max)
+        endpoint = self._endpoints[pair[0]]
+        channel = link.channel = SocketChannel(self, pair, link, endpoint)
+        self._channels[pair[0]][pair[1]] = channel
+        endpoint.opened(channel)
+
+    # What channels ask.
+
+    def encoded(self, message: Any) -> bytes:
+        """Give a message's bytes; what is sent to several peers in a row is encoded once."""
+        if self._encoded[0] is not message:
+            self._encoded = message, self._encode(message)
+        return self._encoded[1]
+
+    def forget(self, channel: SocketChannel) -> None:
+        """Take a session that is over off the list."""
+        channel.is_open = False
+        channels = self._channels.get(channel.owner)
+        if channels is not None and channels.get(channel.peer) is channel:
+            del channels[channel.peer]

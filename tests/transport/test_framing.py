@@ -1,0 +1,63 @@
+"""Frames survive any cut of the stream, and nothing is believed before it is checked."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from crescando.errors import RemoteProtocolError
+from crescando.transport.framing import HEADER_BYTES, FrameKind, Framer, header
+
+BODIES = [b"", b"x", b"y" * 15, b"z" * 1000, b"", b"w" * 70_000]
+STREAM = b"".join(header(FrameKind.MESSAGE, len(body)) + body for body in BODIES)
+
+
+def frames(framer: Framer, *pieces: bytes) -> list[bytes]:
+    return [body for piece in pieces for _, body in framer.feed(piece)]
+
+
+def test_many_frames_in_one_piece() -> None:
+    assert frames(Framer(1 << 20), STREAM) == BODIES
+
+
+def test_one_byte_at_a_time() -> None:
+    assert frames(Framer(1 << 20), *(STREAM[at : at + 1] for at in range(len(STREAM)))) == BODIES
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_cut_gives_the_same_frames(seed: int) -> None:
+    rng = random.Random(seed)
+    cuts = sorted(rng.sample(range(len(STREAM)), rng.randint(1, 40)))
+    pieces = [STREAM[a:b] for a, b in zip([0, *cuts], [*cuts, len(STREAM)], strict=True)]
+
+    assert frames(Framer(1 << 20), *pieces) == BODIES, seed
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "text"),
+    [(0, 0, "not a frame"), (4, 9, "version"), (6, 99, "unknown kind"), (12, 1, "at most")],
+)
+def test_a_wrong_header_is_refused_before_its_body_comes(at: int, value: int, text: str) -> None:
+    wrong = bytearray(header(FrameKind.MESSAGE, 10))
+    wrong[at] = value
+
+    with pytest.raises(RemoteProtocolError, match=text):
+        frames(Framer(100), bytes(wrong))
+
+
+def test_the_limit_may_be_raised_between_two_frames_of_one_piece() -> None:
+    framer = Framer(4)
+    taken = []
+    for kind, body in framer.feed(header(FrameKind.CONFIRM, 0) + header(FrameKind.MESSAGE, 9) + b"123456789"):
+        taken.append((kind, body))
+        framer.body_bytes_max = 100
+
+    assert taken == [(FrameKind.CONFIRM, b""), (FrameKind.MESSAGE, b"123456789")]
+
+
+def test_a_body_does_not_pin_what_came_with_it() -> None:
+    (body,) = frames(Framer(100), header(FrameKind.MESSAGE, 3) + b"abc" + b"CRDO"[:3])
+
+    assert type(body) is bytes
+    assert len(header(FrameKind.MESSAGE, 3)) == HEADER_BYTES

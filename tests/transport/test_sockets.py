@@ -1,0 +1,257 @@
+"""What only sockets do: handshakes that cross or stall, hostile bytes, slow readers, certificates."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crescando.transport.framing import FrameKind, header
+from crescando.transport.handshake import Hello, SocketLimits, encode_hello
+from crescando.types import ProcessId
+from tests.transport.socket_worlds import SocketWorld, tcp
+from tests.transport.witness import A, B, Witness, pair
+
+LIMITS = SocketLimits(handshake_bytes_max=200, handshake_s=0.05, queue_bytes_max=100_000)
+
+
+@pytest.fixture
+def world() -> Iterator[SocketWorld]:
+    world = SocketWorld(("127.0.0.1", 0), limits=LIMITS)
+    yield world
+    world.close()
+
+
+def stranger(world: SocketWorld) -> socket.socket:
+    """Give a connection of somebody who speaks for himself."""
+    assert isinstance(world.address, tuple)
+    raw = socket.create_connection(world.address)
+    raw.settimeout(2.0)
+    world.settle()
+    return raw
+
+
+def frame(kind: FrameKind, body: bytes = b"") -> bytes:
+    return header(kind, len(body)) + body
+
+
+def hello(sender: ProcessId, receiver: ProcessId, attempt: int = 1) -> bytes:
+    return frame(FrameKind.HELLO, encode_hello(Hello(sender, receiver, attempt)))
+
+
+def is_closed(raw: socket.socket) -> bool:
+    """Say whether the other side has ended the connection, reading what it said before."""
+    try:
+        while raw.recv(4096):
+            pass
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        frame(FrameKind.MESSAGE, b"too early"),
+        frame(FrameKind.CONFIRM),
+        frame(FrameKind.WELCOME),
+        frame(FrameKind.REFUSE, b"you?"),
+        frame(FrameKind.HELLO, b"\xc1 malformed"),
+        frame(FrameKind.HELLO, b"x" * 201),
+        header(FrameKind.HELLO, 1 << 60),
+        hello(A, B) + hello(A, B),
+        hello(A, B) + frame(FrameKind.MESSAGE, b"unconfirmed"),
+    ],
+)
+def test_whoever_breaks_the_handshake_is_cut_off(world: SocketWorld, said: bytes) -> None:
+    b = Witness(world, B)
+    with stranger(world) as raw:
+        raw.sendall(said)
+        world.settle()
+
+        assert is_closed(raw)
+    assert b.log == []
+
+
+def test_whoever_says_nothing_is_cut_off_in_time(world: SocketWorld) -> None:
+    Witness(world, B)
+    with stranger(world) as raw:
+        world.loop.run_until_complete(_pass(world, 2 * LIMITS.handshake_s))
+
+        assert is_closed(raw)
+
+
+async def _pass(world: SocketWorld, seconds: float) -> None:
+    """Let a time limit run out on the loop's own clock."""
+    done = world.loop.create_future()
+    world.loop.call_later(seconds, done.set_result, None)
+    await done
+
+
+def test_a_dial_that_nobody_answers_is_refused_in_time(world: SocketWorld) -> None:
+    a = Witness(world, A)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        world.address = mute.getsockname()
+        world.transport.connect(A, B)
+        world.loop.run_until_complete(_pass(world, 2 * LIMITS.handshake_s))
+    world.settle()
+
+    assert a.log == [("refused", B)]
+
+
+def test_a_peer_that_cannot_be_found_is_refused(world: SocketWorld) -> None:
+    a = Witness(world, A)
+    world.sockets._locate = lambda peer: None
+
+    world.transport.connect(A, B)
+    world.settle()
+
+    assert a.log == [("refused", B)]
+
+
+def test_a_peer_that_does_not_listen_is_refused(world: SocketWorld) -> None:
+    a = Witness(world, A)
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        world.address = gone.getsockname()
+
+    world.transport.connect(A, B)
+    world.settle()
+
+    assert a.log == [("refused", B)]
+
+
+def test_a_malformed_message_ends_its_session_at_both_ends(world: SocketWorld) -> None:
+    a, b = pair(world)
+    world.sockets._encode = lambda message: b"\xc1"
+
+    a.channel.send("x")
+    world.settle()
+
+    assert b.messages() == []
+    assert (a.told("closed"), b.told("closed")) == ([B], [A])
+
+
+def test_somebody_who_dials_anew_has_lost_the_old_session(world: SocketWorld) -> None:
+    b = Witness(world, B)
+    with stranger(world) as first, stranger(world) as second:
+        first.sendall(hello(A, B, 1) + frame(FrameKind.CONFIRM))
+        world.settle()
+        second.sendall(hello(A, B, 2))
+        world.settle()
+        assert b.log == [("opened", A)]
+        second.sendall(frame(FrameKind.CONFIRM) + frame(FrameKind.MESSAGE, b"\x07"))
+        world.settle()
+
+        assert is_closed(first)
+    assert b.told("opened") == [A, A]
+    assert b.told("closed") == [A]
+    assert b.messages() == [7]
+
+
+def test_a_dial_that_was_given_up_does_not_end_a_session(world: SocketWorld) -> None:
+    a, b = pair(world)
+    with stranger(world) as raw:
+        raw.sendall(hello(A, B, 99))
+        world.settle()
+    world.settle()
+    a.channel.send("still here")
+    world.settle()
+
+    assert b.log == [("opened", A), ("received", A, "still here")]
+
+
+def test_a_late_older_dial_is_turned_down(world: SocketWorld) -> None:
+    b = Witness(world, B)
+    with stranger(world) as newer, stranger(world) as older:
+        newer.sendall(hello(A, B, 2))
+        world.settle()
+        older.sendall(hello(A, B, 1) + frame(FrameKind.CONFIRM))
+        world.settle()
+        assert is_closed(older)
+        assert b.log == []
+        newer.sendall(frame(FrameKind.CONFIRM))
+        world.settle()
+
+    assert b.told("opened") == [A]
+
+
+def test_a_reader_that_does_not_keep_up_has_its_session_closed(world: SocketWorld) -> None:
+    b = Witness(world, B)
+    with stranger(world) as raw:
+        raw.sendall(hello(A, B) + frame(FrameKind.CONFIRM))
+        world.settle()
+        for _ in range(200):
+            b.channel.send("x" * 100_000)
+            world.loop.run_until_complete(_pass(world, 0.0))
+        world.settle()
+
+    assert b.told("closed") == [A]
+
+
+def test_frames_of_one_turn_leave_in_one_write(world: SocketWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = pair(world)
+    writes = []
+    connection = a.channel._link.connection  # type: ignore[attr-defined]
+    transport = connection._transport
+
+    class Counting:
+        def write(self, data: bytes) -> None:
+            writes.append(data)
+            transport.write(data)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(transport, name)
+
+    monkeypatch.setattr(connection, "_transport", Counting())
+    for n in range(50):
+        a.channel.send(n)
+    world.settle()
+
+    assert len(writes) == 1
+    assert b.messages() == list(range(50))
+
+
+def test_what_goes_to_several_peers_is_encoded_once() -> None:
+    world = tcp()
+    encoded = []
+    world.sockets._encode = lambda message: encoded.append(message) or b"\x01"
+    a, b = pair(world)
+    message = ["the same"]
+
+    for channel in (a.channel, b.channel):
+        channel.send(message)
+    world.settle()
+
+    assert encoded == [message]
+    assert (a.messages(), b.messages()) == ([1], [1])
+    world.close()
+
+
+@pytest.mark.parametrize("impostor", ["sender", "receiver"])
+def test_a_certificate_must_be_of_the_name_that_is_claimed(impostor: str) -> None:
+    pytest.importorskip("cryptography")
+    from benchmarks.certificates import Authority, contexts
+    from crescando.transport.handshake import certified
+
+    folder = Path(tempfile.mkdtemp())
+    authority = Authority(folder)
+    for process in (A, B):
+        authority.issue(process)
+    world = SocketWorld(("127.0.0.1", 0), contexts(folder, A if impostor == "receiver" else B))
+    world.sockets._identify = certified
+    a, b = Witness(world, A), Witness(world, B)
+
+    # Both ends show the same certificate, so one of the two is not who it says.
+    world.transport.connect(A, B)
+    world.settle()
+
+    assert a.told("opened") == []
+    assert b.log == []
+    assert a.log == [("refused", B)]
+    world.close()
