@@ -18,8 +18,8 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from crescando.routing.base import Config, Refusal
-from crescando.routing.batch import I64, Delivery, gather
+from crescando.routing.base import Config, Refusal, Routes
+from crescando.routing.batch import I64, Delivery, Submission, gather
 from crescando.routing.ecast.mseq import Run
 from crescando.types import KeyRange, MessageKind, ProcessId, Scope, position
 
@@ -147,26 +147,43 @@ def entry_of(instance: int, runs: list[Run[C]], suspected: set[ProcessId]) -> En
 
 def _split(instance: int, run: Run[C]) -> Iterable[tuple[ProcessId, Delivery]]:
     """Give each destination's part of a run."""
+    positions = position(instance, run.base) + np.arange(run.start, run.stop)
+    return split(run.submission, run.start, run.routes, positions)
+
+
+def split(
+    batch: Submission, start: int, routes: Routes, positions: I64
+) -> Iterable[tuple[ProcessId, Delivery]]:
+    """Give each destination's part of some messages of a submission.
+
+    Parameters
+    ----------
+    batch : Submission
+    start : int
+        The first of the messages that `routes` is about.
+    routes : Routes
+        Of n messages; refused ones go nowhere.
+    positions : ndarray of int64, shape (n,)
+    """
     picked: dict[ProcessId, list[tuple[I64, Scope]]] = {}
-    group = run.routes.group
-    for number, target in enumerate(run.routes.routes):
+    group = routes.group
+    for number, target in enumerate(routes.routes):
         if isinstance(target, Refusal) or not target:
             continue
-        if len(run.routes.routes) == 1:
+        if len(routes.routes) == 1:
             members = np.arange(len(group), dtype=np.int64)
         else:
             members = np.flatnonzero(group == number)
         for process, scope in target.items():
             picked.setdefault(process, []).append((members, scope))
-    at = position(instance, run.base)
     for process, pieces in picked.items():
         selected = np.concatenate([members for members, _ in pieces])
         scopes = tuple(dict.fromkeys(scope for _, scope in pieces))
         codes = {scope: code for code, scope in enumerate(scopes)}
         code = np.concatenate([np.full(len(members), codes[scope], np.int64) for members, scope in pieces])
         order = np.argsort(selected, kind="stable")
-        selected = selected[order] + run.start
-        yield process, gather(run.submission, selected, code[order], scopes, at + selected)
+        selected = selected[order]
+        yield process, gather(batch, selected + start, code[order], scopes, positions[selected])
 
 
 @dataclass(slots=True)
