@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from crescando.routing.base import Config, Refusal, Route, Routes, destset, route
+from crescando.routing.base import Config, Refusal, Route, Routes, destset, route, transition
 from crescando.routing.batch import Submission
 from crescando.routing.ecast.messages import Batch
 from crescando.types import NO_POSITION, MessageKind, Position, ProcessId, position
@@ -168,12 +168,11 @@ class MSeq(Generic[C]):
         target: Route = destset(before, message)
         after, suspected = before, frozenset[ProcessId]()
         if not isinstance(target, Refusal):
-            try:
-                suspected = before.suspects(message)
-                after = before.apply(message)
-            except Exception as error:  # noqa: BLE001  # A plug-in may raise anything.
-                suspected = frozenset()
-                target = Refusal(f"routing plug-in {type(before).__qualname__} failed: {error!r}")
+            outcome = transition(before, message)
+            if isinstance(outcome, Refusal):
+                target = outcome
+            else:
+                after, suspected = outcome
         if not before.is_member(sender) and not after.is_member(sender):
             return
         self.config = after
