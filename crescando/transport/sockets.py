@@ -143,7 +143,10 @@ class SocketTransport(Transport):
     async def listen(self, address: Address) -> Address:
         """Listen for sessions; port 0 takes a free one. Gives the address listened at."""
         context = self._tls.server if self._tls is not None else None
-        patience = {"ssl_handshake_timeout": self.limits.handshake_s} if context is not None else {}
+        # The loop refuses a time limit, or a name, for what it does not encrypt.
+        patience: dict[str, Any] = (
+            {} if context is None else {"ssl_handshake_timeout": self.limits.handshake_s}
+        )
         if isinstance(address, str):
             server = await self._loop.create_unix_server(self._accept, address, ssl=context, **patience)
             self._servers.append(server)
@@ -203,7 +206,7 @@ class SocketTransport(Transport):
             return
         context = self._tls.client if self._tls is not None else None
         # Names are checked by `identify`; this one only has to be there.
-        secure = {"ssl": context, "server_hostname": "crescando"} if context is not None else {}
+        secure: dict[str, Any] = {} if context is None else {"ssl": context, "server_hostname": "crescando"}
         try:
             if isinstance(address, str):
                 await self._loop.create_unix_connection(lambda: self._connection(link), address, **secure)
