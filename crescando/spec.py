@@ -9,7 +9,7 @@ from crescando.errors import SpecError
 from crescando.roles.client import ClientLimits
 from crescando.roles.storage import StorageLimits
 from crescando.roles.super import SuperTiming
-from crescando.routing.ecast.router import RouterLimits
+from crescando.routing.ecast.limits import RouterLimits
 
 
 @dataclass(frozen=True, slots=True)

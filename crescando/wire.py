@@ -48,6 +48,7 @@ from crescando.routing.ecast.messages import (
     Fenced,
     Hello,
     Inject,
+    Outdated,
     Pulse,
     Quorum,
     ReadRefused,
@@ -81,6 +82,7 @@ WireMessage = (
     | Fenced
     | Hello
     | Inject
+    | Outdated
     | Pulse
     | Quorum
     | ReadRefused

@@ -232,10 +232,15 @@ class StableEvent:
 
 @dataclass(frozen=True, slots=True)
 class ExpelledEvent:
-    """This process is no member since `position`; own numbers above `learned` are void."""
+    """This process is no member since `position`; own numbers above `learned` are void.
+
+    If it `is_outdated` it has lost what it confirmed up to `position`, and
+    must end although it is a member; none of its numbers is known to be void.
+    """
 
     position: int
     learned: int
+    is_outdated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

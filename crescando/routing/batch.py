@@ -21,6 +21,9 @@ U32 = NDArray[np.uint32]
 U64 = NDArray[np.uint64]
 I64 = NDArray[np.int64]
 
+HEADER_BYTES = 64
+"""What a message weighs beside its payload, and a submission beside its messages; about."""
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -95,7 +98,24 @@ class Submission(msgspec.Struct, frozen=True, array_like=True, tag="submission")
     @property
     def n_bytes(self) -> int:
         """What the submission weighs against windows and credits."""
-        return len(self.payload) + len(self.shared) + 64 * len(self.kind) + 64
+        return len(self.payload) + len(self.shared) + HEADER_BYTES * (len(self.kind) + 1)
+
+    @property
+    def config_bytes(self) -> int:
+        """What its configuration messages weigh."""
+        is_config = self.kind == MessageKind.CONFIG
+        if not is_config.any():
+            return 0
+        payload = int(np.diff(self.payload_offsets)[is_config].sum())
+        return payload + HEADER_BYTES * (int(is_config.sum()) + 1)
+
+    def fitting(self, n_bytes: int) -> int:
+        """Give how many messages at the front weigh no more than `n_bytes` together."""
+        if self.n_bytes <= n_bytes:
+            return len(self)
+        room = n_bytes - len(self.shared) - HEADER_BYTES
+        weights = self.payload_offsets[1:] + HEADER_BYTES * np.arange(1, len(self) + 1)
+        return int(np.searchsorted(weights, room, side="right"))
 
     def ranges_of(self, index: int) -> tuple[KeyRange, ...]:
         """Give the ring ranges of the message at `index`."""
@@ -242,6 +262,11 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True, tag="delivery"):
 
     def __len__(self) -> int:
         return len(self.number)
+
+    @property
+    def n_bytes(self) -> int:
+        """What the delivery weighs against credits, on the scale of `Submission.n_bytes`."""
+        return len(self.payload) + len(self.shared) + HEADER_BYTES * (len(self.number) + 1)
 
     def payload_of(self, index: int) -> bytes:
         """Give the payload of the message at `index`."""

@@ -24,7 +24,8 @@ from crescando.roles.client import Client
 from crescando.roles.storage import Storage
 from crescando.routing.batch import Message
 from crescando.routing.ecast.application import Application
-from crescando.routing.ecast.router import Router, RouterLimits
+from crescando.routing.ecast.limits import RouterLimits
+from crescando.routing.ecast.router import Router
 from crescando.routing.rubberband.config import Rubberband
 from crescando.routing.rubberband.messages import (
     AddColumn,

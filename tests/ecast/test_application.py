@@ -247,7 +247,7 @@ def test_after_a_reset_the_session_resumes_where_delivery_stands() -> None:
 
     app.on_message(R1, Welcome(B1, True, R1, 0), 0.1)
 
-    assert sent(app.flush(0.1), Resume) == [Resume(B1, position(1, 0))]
+    assert sent(app.flush(0.1), Resume) == [Resume(B1, position(1, 0), position(1, 0))]
 
 
 def test_a_pulse_moves_the_position_of_one_that_is_not_addressed() -> None:

@@ -11,6 +11,7 @@ import pytest
 from crescando.consensus.base import Ballot
 from crescando.process import Output
 from crescando.routing.batch import Submission
+from crescando.routing.ecast.limits import RouterLimits
 from crescando.routing.ecast.messages import (
     Batch,
     ConfigRequest,
@@ -20,6 +21,7 @@ from crescando.routing.ecast.messages import (
     Expelled,
     Fenced,
     Hello,
+    Outdated,
     Pulse,
     Resume,
     Route,
@@ -27,7 +29,7 @@ from crescando.routing.ecast.messages import (
     StableUpTo,
     Welcome,
 )
-from crescando.routing.ecast.router import Router, RouterLimits
+from crescando.routing.ecast.router import Router
 from crescando.routing.ecast.snapshot import take_snapshot
 from crescando.routing.rubberband import CreateTable, Rubberband, Suspect
 from crescando.types import NO_POSITION, ProcessId, position
@@ -81,7 +83,7 @@ class Desk:
 
     def resume(self, *peers: ProcessId, at: int = NO_POSITION) -> Output:
         for peer in peers or EVERYBODY:
-            self.router.on_message(peer, Resume(self.order.ballot, at), self.now_s)
+            self.router.on_message(peer, Resume(self.order.ballot, at, at), self.now_s)
         return self.flush()
 
     def route(self, *submissions: Submission) -> Output:
@@ -175,12 +177,12 @@ def test_a_resume_for_another_ballot_is_ignored() -> None:
     desk = Desk()
     desk.order_now(of(write(1)))
 
-    output = desk.take(S0, Resume(Ballot(77, R2), NO_POSITION))
+    output = desk.take(S0, Resume(Ballot(77, R2), NO_POSITION, NO_POSITION))
 
     assert to(output, S0, Deliver) == []
 
 
-def test_one_that_lacks_what_it_had_confirmed_is_expelled() -> None:
+def test_one_that_lacks_what_it_had_confirmed_is_told_so_and_reported_to_the_supers() -> None:
     desk = Desk()
     desk.resume()
     desk.order_now(of(write(1, point(S0, S1))))
@@ -192,8 +194,10 @@ def test_one_that_lacks_what_it_had_confirmed_is_expelled() -> None:
 
     output = desk.resume(S0, at=NO_POSITION)
 
-    assert len(to(output, S0, Expelled)) == 1
+    assert to(output, S0, Outdated) == [Outdated(position(1, 0))]
+    assert to(output, S0, Expelled) == []
     assert to(desk.order_now(of(write(2, point(S0, S1)))), S0, Deliver) == []
+    assert to(desk.take(U0, ConfigRequest()), U0, ConfigState)[0].lagging == (S0,)
 
 
 def test_a_member_asks_for_sessions_with_routers_behind_it_in_name() -> None:
@@ -264,7 +268,18 @@ def test_while_an_instance_is_open_few_messages_wait_for_company() -> None:
 
     desk.route(of(write(3), write(4)))
 
-    assert desk.proposed()[1:] == [[(CLIENT, 2, 2)]]
+    assert desk.proposed()[1:] == [[(CLIENT, 2, 2), (CLIENT, 3, 4)]]
+
+
+def test_many_bytes_need_no_company() -> None:
+    desk = Desk(limits=RouterLimits(eager_messages=99, eager_bytes=3 * of(write(1)).n_bytes))
+    for number in (1, 2, 3):
+        desk.route(of(write(number)))
+    assert len(desk.order.proposed) == 1
+
+    desk.route(of(write(4)))
+
+    assert desk.proposed()[1:] == [[(CLIENT, 2, 2), (CLIENT, 3, 3), (CLIENT, 4, 4)]]
 
 
 def test_what_waited_is_proposed_when_the_open_instance_is_decided() -> None:
@@ -324,27 +339,28 @@ def test_senders_take_turns_so_that_none_waits_behind_anothers_backlog() -> None
     assert desk.proposed()[0] == [(CLIENT, 1, 1), (OTHER, 1, 1)]
 
 
-def test_one_that_did_not_fit_is_first_in_the_next_batch() -> None:
+def test_what_did_not_fit_goes_on_in_the_next_batch() -> None:
     desk = Desk(limits=RouterLimits(batch_messages=3))
     desk.order.window = 0
     big = of(*(write(n, sender=OTHER) for n in range(1, 4)))
     desk.route(of(write(1)), big, of(write(2)), of(write(3)))
-    desk.order.window = 8
-
     desk.order.window = 1
+
     desk.flush()
-    assert desk.proposed() == [[(CLIENT, 1, 1)]]
+    assert desk.proposed() == [[(CLIENT, 1, 1), (OTHER, 1, 1), (CLIENT, 2, 2)]]
     desk.decide()
 
-    assert desk.proposed()[1] == [(OTHER, 1, 3)]
+    assert desk.proposed()[1] == [(OTHER, 2, 2), (CLIENT, 3, 3), (OTHER, 3, 3)]
 
 
-def test_a_submission_larger_than_a_batch_is_still_taken() -> None:
+def test_a_message_larger_than_a_batch_has_one_of_its_own() -> None:
     desk = Desk(limits=RouterLimits(batch_messages=2, batch_bytes=10))
 
-    desk.route(of(*(write(n) for n in range(1, 9))))
+    desk.route(of(*(write(n) for n in range(1, 4))))
+    for _ in range(2):
+        desk.decide()
 
-    assert desk.proposed() == [[(CLIENT, 1, 8)]]
+    assert desk.proposed() == [[(CLIENT, n, n)] for n in (1, 2, 3)]
 
 
 # Bounds.
@@ -387,7 +403,7 @@ def test_a_full_window_takes_no_data_but_configuration_messages() -> None:
     )
     desk.decide()
 
-    assert desk.proposed()[before:] == [[(U0, 1, 1)], [(U0, 2, 2)]]
+    assert desk.proposed()[before:] == [[(U0, 1, 2)]]
 
 
 def test_data_waits_until_the_window_has_room() -> None:
@@ -405,13 +421,26 @@ def test_data_waits_until_the_window_has_room() -> None:
 
 
 def test_the_reserve_is_bounded_too() -> None:
+    desk = Desk(limits=RouterLimits(reserve_bytes=1))
+    desk.order_now(of(configure(1, Suspect(OTHER), sender=U0)))
+
+    desk.route(of(configure(2, Suspect(S2), sender=U0)))
+    assert len(desk.order.proposed) == 1
+
+    desk.route(of(write(1)))
+    assert desk.proposed()[1:] == [[(CLIENT, 1, 1)]]
+
+
+def test_data_never_uses_the_reserve_however_much_is_open() -> None:
     size = of(write(1)).n_bytes
-    desk = Desk(limits=RouterLimits(window_bytes=size, reserve_bytes=1))
-    desk.order_now(of(write(1), write(2), write(3)))
+    desk = Desk(limits=RouterLimits(window_bytes=2 * size, reserve_bytes=2 * size, eager_messages=1))
+    for number in range(1, 9):
+        desk.route(of(write(number)))
+    assert len(desk.order.proposed) == 2
 
     desk.route(of(configure(1, Suspect(OTHER), sender=U0)))
 
-    assert len(desk.order.proposed) == 1
+    assert desk.proposed()[2:] == [[(U0, 1, 1)]]
 
 
 def test_data_behind_a_configuration_message_of_one_submission_waits_alone() -> None:

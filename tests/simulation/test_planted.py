@@ -166,7 +166,8 @@ def resume_where_the_router_stopped(_: pytest.MonkeyPatch) -> Factories:
             # Takes everything waiting for delivered, whatever the destination states.
             outbox = self.window.outbox(peer)
             last = outbox.entries[-1].last[peer] if outbox.entries else message.delivered
-            super()._on_resume(peer, Resume(message.ballot, max(message.delivered, last)))
+            upto = max(message.delivered, last)
+            super()._on_resume(peer, Resume(message.ballot, upto, upto))
             outbox.previous = message.delivered
 
     return Factories(router=Deaf)
@@ -196,9 +197,9 @@ def answer_before_every_scope_has(patch: pytest.MonkeyPatch) -> Factories:
 def send_again_only_what_was_never_sent(_: pytest.MonkeyPatch) -> Factories:
     class Optimist(Application):
         def _on_welcome(self, peer: Any, message: Welcome) -> None:
-            sent = self._sent
+            sent = self._outgoing.sent
             super()._on_welcome(peer, message)
-            self._sent = max(sent, self._sent)
+            self._outgoing.sent = max(sent, self._outgoing.sent)
 
     return Factories(application=Optimist)
 

@@ -1,8 +1,8 @@
 """The application role of E-Cast (RB13 Alg. 1), over batches.
 
 Rules of the file: messages are numbered once and a number is never taken back;
-they are sent in order to one router believed to lead, and sent again from the
-router's stated watermark when a session or a leadership begins. Incoming
+they are sent in order to one router believed to lead, as its credit allows, and
+sent again from its stated watermark when a session or a leadership begins. Incoming
 messages are delivered or discarded at once, strictly in position order; a
 message of a ballot below the highest seen is not delivered but answered with
 that ballot, so that a deposed leader that wakes up does no harm.
@@ -10,7 +10,6 @@ that ballot, so that a deposed leader that wakes up does no harm.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,12 +26,14 @@ from crescando.routing.ecast.messages import (
     Expelled,
     Fenced,
     Hello,
+    Outdated,
     Pulse,
     Resume,
     Route,
     Stable,
     Welcome,
 )
+from crescando.routing.ecast.outgoing import Outgoing
 from crescando.types import NO_POSITION, ProcessId
 
 RECONNECT_S = 0.05
@@ -62,8 +63,8 @@ class Application:
         self._holds_confirms = False
         self.is_expelled = False
         self.fenced = 0
-        self._window: deque[Submission] = deque()
-        self._sent = 0
+        self.confirmed: int = NO_POSITION
+        self._outgoing = Outgoing()
         self._reconnect: dict[ProcessId, float] = {}
         self._pause_s: dict[ProcessId, float] = {}
         self._confirm_to: ProcessId | None = None
@@ -75,7 +76,7 @@ class Application:
     @property
     def n_unstable(self) -> int:
         """How many submissions have not become stable."""
-        return len(self._window)
+        return len(self._outgoing)
 
     def submit(self, submission: Submission) -> None:
         """Take consecutive messages into the send window (Alg. 1, line 6).
@@ -88,7 +89,7 @@ class Application:
         if submission.sender != self.me or submission.first != self.next_number:
             raise ValueError("messages are submitted once, in order, by their sender")
         self.next_number = submission.last + 1
-        self._window.append(submission)
+        self._outgoing.add(submission)
 
     def hold_confirms(self, hold: bool) -> None:
         """Withhold confirmations: the routers then send only what credit allows."""
@@ -138,21 +139,26 @@ class Application:
             case DeliverRead():
                 self._on_deliver_read(peer, message)
             case Stable():
-                self._on_stable(message)
+                self._on_stable(peer, message)
             case Pulse():
                 self._on_pulse(peer, message)
             case Welcome():
                 self._on_welcome(peer, message)
             case Expelled():
                 self._on_expelled(message)
+            case Outdated():
+                self._on_outdated(message)
 
     def _on_welcome(self, peer: ProcessId, message: Welcome) -> None:
         if message.is_leader and message.ballot >= self.ballot:
             self.ballot = message.ballot
             self.lead = peer
-            self._sent = message.learned
-            self._confirm_to = None
-            self._out.send.append((peer, Resume(message.ballot, self.delivered)))
+            self._outgoing.restart(message.learned, message.credit)
+            if not self._holds_confirms:
+                self.confirmed = self.delivered
+            # What is withheld is owed to the new leader.
+            self._confirm_to = peer if self.confirmed < self.delivered else None
+            self._out.send.append((peer, Resume(message.ballot, self.delivered, self.confirmed)))
         elif self.lead == peer and not message.is_leader:
             self.lead = None
 
@@ -201,22 +207,32 @@ class Application:
             return
         self.ballot = message.ballot
         self.delivered = max(self.delivered, message.idle)
+        if peer == self.lead:
+            self._outgoing.credit = message.credit
 
-    def _on_stable(self, message: Stable) -> None:
+    def _on_stable(self, peer: ProcessId, message: Stable) -> None:
+        if peer == self.lead:
+            self._outgoing.credit = message.credit
         exceptions = tuple(e for e in message.exceptions if e.number > self.acknowledged)
         if message.upto <= self.acknowledged and not exceptions:
             return
         self.acknowledged = max(self.acknowledged, message.upto)
-        while self._window and self._window[0].last <= self.acknowledged:
-            self._window.popleft()
+        self._outgoing.settle(self.acknowledged)
         self._events.append(StableEvent(self.acknowledged, exceptions))
 
     def _on_expelled(self, message: Expelled) -> None:
         if self.is_expelled:
             return
         self.is_expelled = True
-        self._window = deque(s for s in self._window if s.first <= message.learned)
+        self._outgoing.drop_above(message.learned)
         self._events.append(ExpelledEvent(message.position, message.learned))
+
+    def _on_outdated(self, message: Outdated) -> None:
+        if self.is_expelled:
+            return
+        self.is_expelled = True
+        # Nothing of its own is void: it is a member until it is voted out.
+        self._events.append(ExpelledEvent(message.position, self.next_number - 1, is_outdated=True))
 
     # A turn's end.
 
@@ -227,19 +243,12 @@ class Application:
                 del self._reconnect[peer]
                 self._out.connect.append(peer)
         if self.lead is not None and not self.is_expelled:
-            self._send_window(self.lead)
+            for submission in self._outgoing.take():
+                fresh = msgspec.structs.replace(submission, acknowledged=self.acknowledged)
+                self._out.send.append((self.lead, Route(fresh)))
         if self._confirm_to is not None and not self._holds_confirms:
             self._out.send.append((self._confirm_to, Confirm(self.delivered)))
-            self._confirm_to = None
+            self._confirm_to, self.confirmed = None, self.delivered
         out, self._out = self._out, Output()
         out.wake_at_s = min(self._reconnect.values(), default=None)
         return out
-
-    def _send_window(self, lead: ProcessId) -> None:
-        for submission in self._window:
-            if submission.last <= self._sent:
-                continue
-            fresh = submission.slice(max(0, self._sent + 1 - submission.first), len(submission))
-            fresh = msgspec.structs.replace(fresh, acknowledged=self.acknowledged)
-            self._out.send.append((lead, Route(fresh)))
-            self._sent = fresh.last

@@ -7,6 +7,7 @@ import msgspec
 from crescando.consensus.base import Ballot
 from crescando.routing.base import NotStable
 from crescando.routing.batch import Delivery, Submission
+from crescando.routing.ecast.limits import SENDER_BYTES
 from crescando.types import ProcessId
 
 
@@ -14,6 +15,11 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, tag="batch"):
     """The value of one instance: submissions in the order of their positions."""
 
     submissions: tuple[Submission, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        """What the batch weighs."""
+        return sum(submission.n_bytes for submission in self.submissions)
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
@@ -23,30 +29,39 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
     """A router states its watermarks for this application process.
 
-    The process sends (again) from ``learned + 1`` if the router leads.
+    The process sends (again) from ``learned + 1`` if the router leads, and has
+    at most `credit` bytes on their way that are not stable.
     """
 
     ballot: Ballot
     is_leader: bool
     leader: ProcessId | None
     learned: int
+    credit: int = SENDER_BYTES
 
 
 class Resume(msgspec.Struct, frozen=True, array_like=True, tag="resume"):
-    """An application process takes a router for the leader and states what it has delivered.
+    """An application process takes a router for the leader and states where it stands.
 
     A leader sends nothing to a process before it has said this, and goes on
-    exactly there.
+    exactly behind `delivered`. Only what is up to `confirmed` counts as
+    confirmed: the process may be withholding confirmations.
     """
 
     ballot: Ballot
     delivered: int
+    confirmed: int
 
 
 class Route(msgspec.Struct, frozen=True, array_like=True, tag="route"):
     """Consecutive messages on their way into the order."""
 
     submission: Submission
+
+    @property
+    def n_bytes(self) -> int:
+        """What it weighs."""
+        return self.submission.n_bytes
 
 
 class Deliver(msgspec.Struct, frozen=True, array_like=True, tag="deliver"):
@@ -63,6 +78,11 @@ class Deliver(msgspec.Struct, frozen=True, array_like=True, tag="deliver"):
     last: int
     parts: tuple[Delivery, ...]
 
+    @property
+    def n_bytes(self) -> int:
+        """What it weighs."""
+        return sum(part.n_bytes for part in self.parts)
+
 
 class Confirm(msgspec.Struct, frozen=True, array_like=True, tag="confirm"):
     """Everything up to this position has been delivered."""
@@ -77,17 +97,22 @@ class Fenced(msgspec.Struct, frozen=True, array_like=True, tag="fenced"):
 
 
 class Stable(msgspec.Struct, frozen=True, array_like=True, tag="stable"):
-    """Every number up to `upto` is decided upon; those not excepted are stable."""
+    """Every number up to `upto` is decided upon; those not excepted are stable.
+
+    States the sender's credit anew.
+    """
 
     upto: int
     exceptions: tuple[NotStable, ...]
+    credit: int = SENDER_BYTES
 
 
 class Pulse(msgspec.Struct, frozen=True, array_like=True, tag="pulse"):
-    """The leader lives, and has nothing for this process up to a position."""
+    """The leader lives, has nothing for this process up to a position, and states its credit anew."""
 
     ballot: Ballot
     idle: int
+    credit: int = SENDER_BYTES
 
 
 class Expelled(msgspec.Struct, frozen=True, array_like=True, tag="expelled"):
@@ -101,11 +126,26 @@ class ConfigRequest(msgspec.Struct, frozen=True, array_like=True, tag="config-re
     """Ask for the routing configuration."""
 
 
+class Outdated(msgspec.Struct, frozen=True, array_like=True, tag="outdated"):
+    """The process lacks what it has confirmed, up to a position, and nobody can send it again.
+
+    It has lost its state and must end. Until the supers have voted it out it
+    is a member, so nothing is said about its own messages.
+    """
+
+    position: int
+
+
 class ConfigState(msgspec.Struct, frozen=True, array_like=True, tag="config-state"):
-    """The routing configuration after a position, in its canonical encoding."""
+    """The routing configuration after a position, in its canonical encoding.
+
+    A leader also names the processes that live, perhaps, but owe confirmations
+    for too long: supers vote on them as on silent ones.
+    """
 
     position: int
     config: bytes
+    lagging: tuple[ProcessId, ...] = ()
 
 
 class StableUpTo(msgspec.Struct, frozen=True, array_like=True, tag="stable-up-to"):

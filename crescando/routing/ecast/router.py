@@ -1,8 +1,9 @@
 """The router role of E-Cast (RB13 Alg. 2), over batches and over any atomic broadcast.
 
 Rules of the file: what is agreed upon lives in `MSeq`, who has confirmed in
-`Window`; this file holds sessions, proposes what arrives and forwards what is
-learned. Only a leader proposes, forwards and answers, yet nothing breaks when
+`Window`, what waits to be proposed in `Proposer`; this file holds sessions and
+forwards what is learned. A turn's work is per batch, and per process that has
+something to do with it. Only a leader proposes, forwards and answers, yet nothing breaks when
 two routers believe to lead: positions come from the m-seq, destinations
 refuse the lower ballot, and duplicates fall to the learned watermark.
 
@@ -13,13 +14,14 @@ is sent first; a session resumes at the position that the process states.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from crescando.consensus.base import AtomicBroadcast, Ballot
 from crescando.process import Output, earliest
 from crescando.routing.base import Config, NotStable
-from crescando.routing.batch import Submission, fault_of
+from crescando.routing.batch import HEADER_BYTES, Submission, fault_of
+from crescando.routing.ecast.laggards import Laggards
+from crescando.routing.ecast.limits import CONFIG_CREDIT_BYTES, RouterLimits
 from crescando.routing.ecast.messages import (
     Batch,
     ConfigRequest,
@@ -29,6 +31,7 @@ from crescando.routing.ecast.messages import (
     Expelled,
     Fenced,
     Hello,
+    Outdated,
     Pulse,
     Resume,
     Route,
@@ -37,9 +40,10 @@ from crescando.routing.ecast.messages import (
     Welcome,
 )
 from crescando.routing.ecast.mseq import Learned, MSeq
+from crescando.routing.ecast.proposer import Proposer
 from crescando.routing.ecast.snapshot import RouterSnapshot, restore, take_snapshot
 from crescando.routing.ecast.stability import Window, entry_of
-from crescando.types import MessageKind, ProcessId, Verdict
+from crescando.types import ProcessId, Verdict
 
 C = TypeVar("C", bound=Config)
 
@@ -47,35 +51,8 @@ C = TypeVar("C", bound=Config)
 RECONNECT_S = 0.2
 """Pause before another router that refused a session is asked again."""
 
-
-@dataclass(frozen=True, slots=True)
-class RouterLimits:
-    """Bounds of one router.
-
-    Parameters
-    ----------
-    batch_messages, batch_bytes : int
-        What one instance holds at most (one larger submission is still taken).
-    window_bytes : int
-        Unstable bytes above which no data is proposed.
-    reserve_bytes : int
-        Further bytes that only configuration messages may use.
-    credit_bytes : int
-        Sent and unconfirmed bytes above which a destination is sent no more.
-    pulse_s : float
-        Spacing of the leader's signs of life to application processes.
-    eager_messages : int
-        While an instance is open, at least so many messages must wait before
-        the next one is proposed: under load batches grow by themselves.
-    """
-
-    batch_messages: int = 8192
-    batch_bytes: int = 4 << 20
-    window_bytes: int = 256 << 20
-    reserve_bytes: int = 16 << 20
-    credit_bytes: int = 32 << 20
-    pulse_s: float = 0.1
-    eager_messages: int = 256
+PULSES_MAX = 256
+"""Signs of life sent at a time: with more sessions than this they come round in turns."""
 
 
 class Router(Generic[C]):
@@ -105,18 +82,20 @@ class Router(Generic[C]):
         self.broadcast = broadcast
         self.limits = limits or RouterLimits()
         self.mseq: MSeq[C] = MSeq(config)
-        self.window: Window[C] = Window()
+        self.window: Window[C] = Window(self.limits.lag_bytes)
+        self.proposer: Proposer[C] = Proposer(broadcast, self.limits)
+        self.laggards = Laggards(self.limits.max_lag_s)
         self._config_type = type(config)
         self._routers = frozenset(routers)
         self._sessions: dict[ProcessId, None] = {}
-        self._inbox: dict[ProcessId, deque[Submission]] = {}
-        self._waiting_messages = 0
-        self._proposed: dict[ProcessId, int] = {}
+        self._due: dict[ProcessId, None] = {}
         self._touched: dict[ProcessId, None] = {}
         self._acknowledged: dict[ProcessId, int] = {}
         self._led_ballot: Ballot | None = None
         self._pulse_at_s = 0.0
+        self._pulsed: deque[ProcessId] = deque()
         self._stable_hint: StableUpTo | None = None
+        self._hinted = 0
         self._reconnect: dict[ProcessId, float] = {}
         self._out = Output()
 
@@ -164,7 +143,7 @@ class Router(Generic[C]):
             case Route():
                 self._on_route(peer, message.submission)
             case Confirm():
-                self._settle(self.window.confirm(peer, message.position))
+                self._confirm(peer, message.position)
             case Hello():
                 self._sessions[peer] = None
                 self._touched[peer] = None
@@ -174,11 +153,10 @@ class Router(Generic[C]):
             case Fenced():
                 self.broadcast.observe(message.ballot, now_s)
             case ConfigRequest():
-                state = ConfigState(self.mseq.position, self.mseq.config.encode())
-                self._out.send.append((peer, state))
+                self._on_config_request(peer, now_s)
             case StableUpTo():
                 if peer in self._routers and not self.broadcast.is_leader:
-                    self._stable_hint = message
+                    self._stable_hint, self._hinted = message, 0
             case _:
                 if peer in self._routers:
                     self.broadcast.on_message(peer, message, now_s)
@@ -190,11 +168,31 @@ class Router(Generic[C]):
         if message.delivered < outbox.trimmed:
             # What it lacks has left the window: it is not the process that
             # confirmed it, or it lost its state. It must return as a new one.
-            self._out.send.append((peer, Expelled(self.mseq.position, self.mseq.learned_of(peer))))
+            self._out.send.append((peer, Outdated(outbox.trimmed)))
+            self.laggards.accuse(peer)
             return
-        self._settle(self.window.confirm(peer, message.delivered))
+        self._confirm(peer, message.confirmed)
         if not outbox.is_open:
-            outbox.is_open, outbox.previous = True, message.delivered
+            outbox.open(message.delivered)
+
+    def _confirm(self, peer: ProcessId, position: int) -> None:
+        self._settle(self.window.confirm(peer, position))
+        self._due[peer] = None
+
+    def _on_config_request(self, peer: ProcessId, now_s: float) -> None:
+        lagging: tuple[ProcessId, ...] = ()
+        if self._led and self.broadcast.is_backed(now_s):
+            # Confirmations go to the leader alone: one that is deposed and does
+            # not know it takes everybody for late.
+            lagging = self.laggards.overdue(now_s)
+        state = ConfigState(self.mseq.position, self.mseq.config.encode(), lagging)
+        self._out.send.append((peer, state))
+
+    @property
+    def _credit(self) -> int:
+        """What a sender may have on its way now, in bytes."""
+        held = self.window.n_bytes + self.proposer.n_bytes + sum(self.proposer.open_bytes)
+        return self.limits.credit(held, len(self._sessions))
 
     def _welcome(self, peer: ProcessId) -> None:
         departure = self.mseq.departed.get(peer)
@@ -204,14 +202,14 @@ class Router(Generic[C]):
         learned = self._taken(peer) if self._led else self.mseq.learned_of(peer)
         leader = self.broadcast.leader
         ballot = self._led_ballot or self.broadcast.ballot
-        self._out.send.append((peer, Welcome(ballot, self._led, leader, learned)))
+        self._out.send.append((peer, Welcome(ballot, self._led, leader, learned, self._credit)))
 
     def _taken(self, sender: ProcessId) -> int:
         """Give the number up to which we have, or the order has, a sender's messages."""
-        return max(self._proposed.get(sender, 0), self.mseq.learned_of(sender))
+        return max(self.proposer.taken(sender), self.mseq.learned_of(sender))
 
     def _on_route(self, peer: ProcessId, submission: Submission) -> None:
-        if submission.sender != peer or fault_of(submission):
+        if submission.sender != peer or fault_of(submission) or self._is_unacknowledged(submission):
             self._out.reset.append(peer)
             return
         if not self._led or peer in self.mseq.departed:
@@ -225,10 +223,18 @@ class Router(Generic[C]):
         if submission.first > taken + 1:
             self._welcome(peer)
             return
-        self._proposed[peer] = submission.last
         fresh = submission.slice(taken + 1 - submission.first, len(submission))
-        self._inbox.setdefault(peer, deque()).append(fresh)
-        self._waiting_messages += len(fresh)
+        if not self.proposer.put(fresh):
+            self._out.reset.append(peer)
+
+    def _is_unacknowledged(self, submission: Submission) -> bool:
+        """Whether its sender has so many messages undecided as no credit allows.
+
+        What was refused or lost is remembered until the sender has been told:
+        this bounds how much that is.
+        """
+        credit = 2 * (self.limits.sender_bytes + CONFIG_CREDIT_BYTES)
+        return submission.first - submission.acknowledged > credit // HEADER_BYTES
 
     def _acknowledge(self, sender: ProcessId, acknowledged: int) -> None:
         if acknowledged > self._acknowledged.get(sender, 0):
@@ -243,26 +249,22 @@ class Router(Generic[C]):
         learned = self.mseq.learn(instance, batch)
         suspected = learned.suspected
         entry = entry_of(instance, learned.runs, suspected)
+        self._due.update(dict.fromkeys(entry.deliveries))
         self._settle(self.window.add(entry))
         for process in sorted(suspected):
             self._settle(self.window.suspect(process))
-            self._forget_sender(process)
+            self.proposer.forget(process)
         self._answer_skipped(learned)
 
     def _answer_skipped(self, learned: Learned[C]) -> None:
         for sender in sorted(learned.gaps):
             # What follows the hole, proposed or waiting, is void too: start afresh.
-            self._forget_sender(sender)
+            self.proposer.forget(sender)
             if self._led and sender in self._sessions:
                 self._welcome(sender)
         for sender in sorted(learned.void | learned.suspected):
             if sender in self._sessions and sender in self.mseq.departed:
                 self._welcome(sender)
-
-    def _forget_sender(self, sender: ProcessId) -> None:
-        self._proposed.pop(sender, None)
-        for submission in self._inbox.pop(sender, ()):
-            self._waiting_messages -= len(submission)
 
     def _settle(self, senders: set[ProcessId]) -> None:
         for sender in sorted(senders):
@@ -270,12 +272,16 @@ class Router(Generic[C]):
 
     def _take_stable_hint(self) -> None:
         hint = self._stable_hint
-        if hint is not None and not self._led:
-            upto = min(hint.instance, self.broadcast.learned)
+        if hint is None or self._led:
+            return
+        upto = min(hint.instance, self.broadcast.learned)
+        if upto > self._hinted:
+            self._hinted = upto
             self._settle(self.window.stabilise(upto, hint.lost, frozenset(hint.unstable)))
 
     def _install(self, snapshot: RouterSnapshot) -> None:
-        self.mseq, self.window = restore(snapshot, self._config_type)
+        window: Window[C] = Window(self.limits.lag_bytes)
+        self.mseq, self.window = restore(snapshot, self._config_type, window)
         # The outboxes are new and closed. A snapshot asked for before this router was
         # elected may arrive after: its leadership then begins once more.
         self._led_ballot = None
@@ -301,7 +307,7 @@ class Router(Generic[C]):
         if led_ballot != self._led_ballot:
             self._led_ballot = led_ballot
             self._change_leadership()
-        again = self._propose()
+        again = self._led and self.proposer.propose(self.window, self.mseq.config)
         if again or result.snapshot_for:
             more = self.broadcast.flush(now_s)
             self._out.send.extend(more.send)
@@ -321,13 +327,9 @@ class Router(Generic[C]):
         return out
 
     def _change_leadership(self) -> None:
-        self._inbox.clear()
-        self._waiting_messages = 0
-        self._proposed.clear()
+        self.proposer = Proposer(self.broadcast, self.limits)
+        self.laggards = Laggards(self.limits.max_lag_s)
         self._pulse_at_s = 0.0
-        for batch in self.broadcast.open_values():
-            for submission in batch.submissions:
-                self._proposed[submission.sender] = submission.last
         for peer in self._sessions:
             # Under a new leadership nothing is sent before the destination has
             # stated how far it is: another leader may have served it meanwhile.
@@ -336,84 +338,44 @@ class Router(Generic[C]):
             self._welcome(peer)
             self._touched[peer] = None
 
-    def _propose(self) -> bool:
-        """Propose what waits, as batches; True if anything was proposed."""
-        proposed = False
-        while self._inbox and self.broadcast.can_propose():
-            if self.broadcast.n_open and self._waiting_messages < self.limits.eager_messages:
-                break
-            batch = self._take_batch()
-            if batch is None:
-                break
-            self.broadcast.propose(batch)
-            proposed = True
-        return proposed
-
-    def _take_batch(self) -> Batch | None:
-        """Take from the senders in turn, so that none waits behind another's backlog."""
-        only_config = self.window.n_bytes >= self.limits.window_bytes
-        if self.window.n_bytes >= self.limits.window_bytes + self.limits.reserve_bytes:
-            return None
-        taken: list[Submission] = []
-        n_messages = n_bytes = 0
-        for sender in list(self._inbox):
-            queue = self._inbox.pop(sender)
-            if only_config and int(queue[0].kind[0]) != MessageKind.CONFIG:
-                self._inbox[sender] = queue
-                continue
-            submission = queue[0]
-            size = len(submission)
-            if taken and (
-                n_messages + size > self.limits.batch_messages
-                or n_bytes + submission.n_bytes > self.limits.batch_bytes
-            ):
-                # Back to the front: it is the next one's turn in the next batch.
-                self._inbox = {sender: queue, **self._inbox}
-                break
-            queue.popleft()
-            if only_config and size > 1:
-                queue.appendleft(submission.slice(1, size))
-                submission = submission.slice(0, 1)
-            taken.append(submission)
-            n_messages += len(submission)
-            n_bytes += submission.n_bytes
-            if queue:
-                self._inbox[sender] = queue
-        self._waiting_messages -= n_messages
-        return Batch(tuple(taken)) if taken else None
-
     def _forward(self) -> None:
         """Send each open session what it lacks, in order and within its credit."""
         ballot = self.broadcast.ballot
-        for peer in self._sessions:
+        due, self._due = self._due, {}
+        for peer in due:
             outbox = self.window.outboxes.get(peer)
-            if outbox is None or not outbox.is_open or outbox.n_sent == len(outbox.entries):
+            if outbox is None or not outbox.is_open:
                 continue
             while outbox.n_sent < len(outbox.entries) and outbox.in_flight_bytes <= self.limits.credit_bytes:
                 entry = outbox.entries[outbox.n_sent]
-                last = entry.last[peer]
-                parts = entry.deliveries[peer]
-                message = Deliver(ballot, entry.instance, outbox.previous, last, parts)
+                message = Deliver(
+                    ballot, entry.instance, outbox.previous, entry.last[peer], entry.deliveries[peer]
+                )
                 self._out.send.append((peer, message))
-                outbox.previous = last
-                outbox.n_sent += 1
-                outbox.in_flight_bytes += entry.n_bytes
+                outbox.sent(entry)
 
     def _pulse(self, now_s: float) -> None:
         if now_s < self._pulse_at_s:
             return
         self._pulse_at_s = now_s + self.limits.pulse_s
-        ballot = self.broadcast.ballot
-        for peer in self._sessions:
+        self.laggards.look(self.window, now_s)
+        ballot, credit = self.broadcast.ballot, self._credit
+        for peer in self._next_pulsed():
             outbox = self.window.outboxes.get(peer)
             if outbox is not None and outbox.is_open:
                 idle = outbox.previous if outbox.entries else self.mseq.position
-                self._out.send.append((peer, Pulse(ballot, idle)))
+                self._out.send.append((peer, Pulse(ballot, idle, credit)))
         self.window.keep_lost(self.mseq.learned.keys() | self.mseq.departed.keys())
         lost = tuple((sender, n) for sender, ns in self.window.lost.items() for n in sorted(ns))
         unstable = tuple(sorted(self.window.entries))
         notice = StableUpTo(self.broadcast.learned, lost, unstable)
         self._out.send.extend((router, notice) for router in sorted(self._routers - {self.me}))
+
+    def _next_pulsed(self) -> list[ProcessId]:
+        if not self._pulsed:
+            self._pulsed.extend(self._sessions)
+        n = min(PULSES_MAX, len(self._pulsed))
+        return [self._pulsed.popleft() for _ in range(n)]
 
     def _answer_stable(self) -> None:
         touched, self._touched = self._touched, {}
@@ -438,4 +400,4 @@ class Router(Generic[C]):
                 if told < number <= upto
             ]
             if upto > told or exceptions or sender in self.mseq.departed:
-                self._out.send.append((sender, Stable(upto, tuple(exceptions))))
+                self._out.send.append((sender, Stable(upto, tuple(exceptions), self._credit)))

@@ -91,8 +91,10 @@ def take_snapshot(mseq: MSeq[C], window: Window[C]) -> RouterSnapshot:
     )
 
 
-def restore(snapshot: RouterSnapshot, config_type: type[C]) -> tuple[MSeq[C], Window[C]]:
-    """Give the m-seq and window that `take_snapshot` saw."""
+def restore(
+    snapshot: RouterSnapshot, config_type: type[C], window: Window[C] | None = None
+) -> tuple[MSeq[C], Window[C]]:
+    """Give the m-seq and window that `take_snapshot` saw; the latter in an empty `window`, if given."""
     configs = [config_type.decode(data) for data in snapshot.configs]
     mseq: MSeq[C] = MSeq(
         config=configs[0],
@@ -102,7 +104,7 @@ def restore(snapshot: RouterSnapshot, config_type: type[C]) -> tuple[MSeq[C], Wi
     )
     for process, number, why in snapshot.refused:
         mseq.refused.setdefault(process, {})[number] = why
-    window: Window[C] = Window()
+    window = window if window is not None else Window()
     for process, number in snapshot.lost:
         window.lost.setdefault(process, set()).add(number)
     for process, trimmed in snapshot.trimmed:

@@ -49,7 +49,10 @@ class Entry(Generic[C]):
     last : dict of ProcessId to int
         Position of the last message for each destination.
     awaited, confirmed : set of ProcessId
-    n_bytes : int
+    n_bytes, config_bytes : int
+        What it weighs, and its configuration messages alone.
+    weights : dict of ProcessId to int
+        What is sent to each destination weighs.
     """
 
     instance: int
@@ -59,6 +62,8 @@ class Entry(Generic[C]):
     awaited: set[ProcessId]
     confirmed: set[ProcessId] = field(default_factory=set)
     n_bytes: int = 0
+    config_bytes: int = 0
+    weights: dict[ProcessId, int] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
@@ -134,14 +139,16 @@ def entry_of(instance: int, runs: list[Run[C]], suspected: set[ProcessId]) -> En
         for process, part in _split(instance, run):
             parts.setdefault(process, []).append(part)
     last = {process: int(split[-1].position[-1]) for process, split in parts.items()}
-    submissions = {id(run.submission): run.submission for run in runs}
+    submissions = {id(run.submission): run.submission for run in runs}.values()
     return Entry(
         instance=instance,
         runs=runs,
         deliveries={process: tuple(split) for process, split in parts.items()},
         last=last,
         awaited=set(parts) - suspected,
-        n_bytes=sum(submission.n_bytes for submission in submissions.values()),
+        n_bytes=sum(submission.n_bytes for submission in submissions),
+        config_bytes=sum(submission.config_bytes for submission in submissions),
+        weights={process: sum(part.n_bytes for part in split) for process, split in parts.items()},
     )
 
 
@@ -192,21 +199,43 @@ class Outbox(Generic[C]):
 
     Attributes
     ----------
+    process : ProcessId
     entries : deque of Entry
+    n_bytes : int
+        What these instances weigh, each whole: they are kept for this destination.
     n_sent : int
         How many of them were sent in the present session.
+    in_flight_bytes : int
+        What was sent of them weighs.
     previous : int
         Position of the last message sent, or stated, in this session.
     trimmed : int
         Position of the last message for this destination that left the window.
     """
 
+    process: ProcessId
     entries: deque[Entry[C]] = field(default_factory=deque)
+    n_bytes: int = 0
     n_sent: int = 0
     previous: int = -1
     trimmed: int = -1
     is_open: bool = False
     in_flight_bytes: int = 0
+
+    def open(self, delivered: int) -> None:
+        """Begin to send, behind a position that the destination has delivered."""
+        self.close()
+        self.is_open, self.previous = True, delivered
+        for entry in self.entries:
+            if entry.last[self.process] > delivered:
+                break
+            self.sent(entry)
+
+    def sent(self, entry: Entry[C]) -> None:
+        """Count the next entry as sent."""
+        self.previous = max(self.previous, entry.last[self.process])
+        self.n_sent += 1
+        self.in_flight_bytes += entry.weights[self.process]
 
     def close(self) -> None:
         """Send nothing more until the destination resumes; the unconfirmed is unsent."""
@@ -217,41 +246,65 @@ class Outbox(Generic[C]):
     def remove(self, entry: Entry[C]) -> None:
         """Drop an entry of a closed outbox; it is near the front, since old ones become stable first."""
         self.entries.remove(entry)
+        self.n_bytes -= entry.n_bytes
         self.close()
 
     def pop(self) -> Entry[C]:
         """Drop the oldest entry."""
         entry = self.entries.popleft()
+        self.n_bytes -= entry.n_bytes
         if self.n_sent:
             self.n_sent -= 1
-            self.in_flight_bytes -= entry.n_bytes
+            self.in_flight_bytes -= entry.weights[self.process]
         return entry
 
 
 class Window(Generic[C]):
-    """The send window W of RB13 Alg. 2, with its per-destination and per-sender views."""
+    """The send window W of RB13 Alg. 2, with its per-destination and per-sender views.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    lag_bytes : int
+        Unconfirmed bytes above which a destination is slow.
+
+    Attributes
+    ----------
+    n_bytes, config_bytes : int
+        What all unstable instances weigh, and their configuration messages alone.
+    slow : set of ProcessId
+        Destinations with a backlog over `lag_bytes`.
+    """
+
+    def __init__(self, lag_bytes: int = 64 << 20) -> None:
+        self.lag_bytes = lag_bytes
         self.entries: dict[int, Entry[C]] = {}
         self.outboxes: dict[ProcessId, Outbox[C]] = {}
         self.lost: dict[ProcessId, set[int]] = {}
         self.n_bytes = 0
+        self.config_bytes = 0
+        self.slow: set[ProcessId] = set()
         self._pending: dict[ProcessId, deque[tuple[int, Entry[C]]]] = {}
 
     def outbox(self, process: ProcessId) -> Outbox[C]:
         """Give the outbox of a destination."""
         found = self.outboxes.get(process)
         if found is None:
-            found = self.outboxes[process] = Outbox()
+            found = self.outboxes[process] = Outbox(process)
         return found
 
     def add(self, entry: Entry[C]) -> set[ProcessId]:
         """Take a learned instance in; gives the senders whose numbers became stable."""
         self.entries[entry.instance] = entry
         self.n_bytes += entry.n_bytes
+        self.config_bytes += entry.config_bytes
         for process in entry.deliveries:
-            if process in entry.awaited:
-                self.outbox(process).entries.append(entry)
+            if process not in entry.awaited:
+                continue
+            outbox = self.outbox(process)
+            outbox.entries.append(entry)
+            outbox.n_bytes += entry.n_bytes
+            if outbox.n_bytes > self.lag_bytes:
+                self.slow.add(process)
         for run in entry.runs:
             pending = self._pending.setdefault(run.submission.sender, deque())
             pending.append((run.submission.first + run.start, entry))
@@ -269,11 +322,17 @@ class Window(Generic[C]):
             entry.confirmed.add(process)
             if entry.is_complete:
                 touched |= self._settle(entry)
+        self._judge(outbox)
         return touched
+
+    def _judge(self, outbox: Outbox[C]) -> None:
+        if outbox.n_bytes <= self.lag_bytes:
+            self.slow.discard(outbox.process)
 
     def suspect(self, process: ProcessId) -> set[ProcessId]:
         """Await nothing of a process any more."""
         outbox = self.outboxes.pop(process, None)
+        self.slow.discard(process)
         touched: set[ProcessId] = set()
         for entry in outbox.entries if outbox is not None else ():
             entry.awaited.discard(process)
@@ -295,6 +354,7 @@ class Window(Generic[C]):
             entry = self.entries[instance]
             for process in entry.awaited:
                 self.outboxes[process].remove(entry)
+                self._judge(self.outboxes[process])
             entry.awaited.clear()
             touched |= self._trim(entry)
         return touched
@@ -307,6 +367,7 @@ class Window(Generic[C]):
     def _trim(self, entry: Entry[C]) -> set[ProcessId]:
         del self.entries[entry.instance]
         self.n_bytes -= entry.n_bytes
+        self.config_bytes -= entry.config_bytes
         for process, last in entry.last.items():
             if process in self.outboxes:
                 outbox = self.outboxes[process]
