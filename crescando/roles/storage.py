@@ -5,7 +5,9 @@ time; what arrives during a cycle rides on the next. The configuration is
 followed message by message, since it says which tables exist. Every outcome of
 a write is kept per operation and arc until its client has it, so that another
 owner can tell when the reporter dies (a retry returns the first execution's
-result). Confirmations are withheld while the queue is over its budget.
+result). Confirmations are withheld while the queue is over its budget, and
+snapshot reads refused. These run where they came in the order, and are numbered
+below 0 from here on, since their numbers are no messages'.
 """
 
 from __future__ import annotations
@@ -38,8 +40,9 @@ from crescando.roles.messages import (
     Queued,
     ReadReplica,
 )
-from crescando.routing.base import Config, ExpelledEvent, Multicast
+from crescando.routing.base import Config, ExpelledEvent, Multicast, ReadsEvent
 from crescando.routing.batch import Delivery, Message
+from crescando.routing.ecast.messages import ReadRefused
 from crescando.schema import TableSchema
 from crescando.types import KeyRange, MessageKind, ProcessId, Scope
 
@@ -71,13 +74,25 @@ class StorageLimits:
         Operations that share one cycle at most; bounds every operation's latency.
     queue_bytes : int
         Queued and executing work above which confirmations are withheld.
-    shapes : int
-        Decoded statement shapes that are remembered.
+    queue_s : float
+        Time that one cycle may take before confirmations are withheld: an
+        engine that is stuck must not look like one that keeps up.
+    shapes, shapes_bytes : int
+        Decoded statement shapes that are remembered, and their encodings' bytes.
+    records : int
+        Outcomes of one client's writes that are kept until it has them; credit
+        lets no honest client come near.
+    replica_reads : int
+        Reads of exactly this replica that may wait for the next cycle.
     """
 
     cycle_operations: int = 16_384
     queue_bytes: int = 64 << 20
+    queue_s: float = 30.0
     shapes: int = 4096
+    shapes_bytes: int = 16 << 20
+    records: int = 1 << 18
+    replica_reads: int = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +159,13 @@ class _Ledger:
     report_all: set[int] = field(default_factory=set)
     answered: int = 0
 
+    def keep(self, record: dict[int, Any], number: int, outcome: Any, limit: int) -> None:
+        """Keep an outcome until the client has it; the oldest give way to the newest."""
+        if number > self.answered:
+            record[number] = outcome
+            if len(record) > limit:
+                del record[next(iter(record))]
+
 
 class Storage:
     """One storage process's core.
@@ -177,7 +199,10 @@ class Storage:
         self._is_busy = False
         self._clients: dict[ProcessId, None] = {}
         self._ledgers: dict[ProcessId, _Ledger] = {}
+        self._busy_since_s = 0.0
+        self._is_late = False
         self._shapes: dict[bytes, Shape | None] = {}
+        self._shapes_bytes = 0
         self._replica_reads: list[tuple[ProcessId, ReadReplica]] = []
         self._out = Output()
 
@@ -213,7 +238,7 @@ class Storage:
             case Inquire():
                 self._on_inquire(peer, message)
             case ReadReplica():
-                self._replica_reads.append((peer, message))
+                self._on_read_replica(peer, message)
             case Ping():
                 self._out.send.append((peer, Pong(message.sent_s)))
             case _:
@@ -229,16 +254,19 @@ class Storage:
 
     def flush(self, now_s: float) -> Output:
         """Queue what was delivered, start a cycle if none runs, and send."""
+        self._is_late = self._is_busy and now_s - self._busy_since_s > self.limits.queue_s
         for event in self.multicast.take_events():
             if isinstance(event, Delivery):
                 self._enqueue(event)
+            elif isinstance(event, ReadsEvent):
+                self._enqueue_reads(event)
             elif isinstance(event, ExpelledEvent):
                 # State that the others no longer wait for must not be served.
-                self._out.stop = f"expelled at position {event.position}"
+                self._out.stop = event.reason
         if not self._is_busy and (self._queue or self._replica_reads):
             self._out.execute = self._next_cycle()
-            self._is_busy = True
-        self.multicast.hold_confirms(self._queue_bytes + self._cycle_bytes > self.limits.queue_bytes)
+            self._is_busy, self._busy_since_s = True, now_s
+        self.multicast.hold_confirms(self._is_over_budget)
         protocol = self.multicast.flush(now_s)
         out, self._out = self._out, Output()
         out.reset += protocol.reset
@@ -248,6 +276,11 @@ class Storage:
         return out
 
     # Into the engine.
+
+    @property
+    def _is_over_budget(self) -> bool:
+        """Whether the engine has more to do than may be promised, in bytes or in time."""
+        return self._is_late or self._queue_bytes + self._cycle_bytes > self.limits.queue_bytes
 
     def _enqueue(self, part: Delivery) -> None:
         shapes = _shapes_of(part)
@@ -262,16 +295,40 @@ class Storage:
             if operation is None:
                 text = "the operation's payload is malformed"
                 failed = Failed(number, at, scope, "invalid", (), text)
-                self._ledger(part.sender).failed[number] = failed
+                ledger = self._ledger(part.sender)
+                ledger.keep(ledger.failed, number, failed, self.limits.records)
                 self._send_results(Results(self.me, part.sender, self.executed, failed=(failed,)))
                 continue
             is_write = operation.shape.kind is not Kind.READ
             ledger = self._ledger(part.sender)
             ledger.scopes[number] = (scope, is_write)
-            n_bytes = int(part.payload_offsets[index + 1] - part.payload_offsets[index])
-            n_bytes += OPERATION_BYTES
-            self._queue.append(_Item(operation, at, n_bytes))
-            self._queue_bytes += n_bytes
+            self._append(part, index, operation)
+
+    def _append(self, part: Delivery, index: int, operation: Operation) -> None:
+        n_bytes = int(part.payload_offsets[index + 1] - part.payload_offsets[index])
+        n_bytes += OPERATION_BYTES
+        self._queue.append(_Item(operation, operation.position, n_bytes))
+        self._queue_bytes += n_bytes
+
+    def _enqueue_reads(self, event: ReadsEvent) -> None:
+        """Queue snapshot reads behind everything delivered, or refuse those of each client."""
+        for part in event.parts:
+            refusal = event.refusal or ("its queue is over budget" if self._is_over_budget else "")
+            if refusal:
+                refused = ReadRefused(tuple(part.number.tolist()), f"{self.me}: {refusal}")
+                self._out.send.append((part.sender, refused))
+                continue
+            shapes = _shapes_of(part)
+            attempts = msgspec.structs.replace(part, number=-part.number)
+            for index in range(len(attempts)):
+                operation = self._decode(attempts, index, shapes)
+                if operation is not None and operation.shape.kind is Kind.READ:
+                    self._append(attempts, index, operation)
+                    continue
+                number, scope = int(attempts.number[index]), attempts.scope_of(index)
+                text = "the operation's payload is malformed"
+                failed = Failed(number, event.position, scope, "invalid", (), text)
+                self._send_results(Results(self.me, part.sender, self.executed, failed=(failed,)))
 
     def _decode(self, part: Delivery, index: int, shapes: tuple[bytes, ...]) -> Operation | None:
         """Give the operation, or None if no honest client could have sent it."""
@@ -288,8 +345,13 @@ class Storage:
 
     def _shape(self, body: bytes) -> Shape | None:
         if body not in self._shapes:
-            while len(self._shapes) >= self.limits.shapes:
-                del self._shapes[next(iter(self._shapes))]
+            self._shapes_bytes += len(body)
+            while self._shapes and (
+                len(self._shapes) >= self.limits.shapes or self._shapes_bytes > self.limits.shapes_bytes
+            ):
+                oldest = next(iter(self._shapes))
+                del self._shapes[oldest]
+                self._shapes_bytes -= len(oldest)
             try:
                 self._shapes[body] = Shape.decode(body)
             except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -329,6 +391,14 @@ class Storage:
             steps.append(tuple(run))
         return Execution(tuple(steps), upto)
 
+    def _on_read_replica(self, peer: ProcessId, read: ReadReplica) -> None:
+        if len(self._replica_reads) < self.limits.replica_reads:
+            self._replica_reads.append((peer, read))
+            return
+        text = f"{self.me} has {len(self._replica_reads)} reads of this replica waiting; ask again later"
+        failed = Failed(-read.request, self.executed, (read.key_range,), "read", (), text)
+        self._out.send.append((peer, Results(self.me, peer, self.executed, failed=(failed,))))
+
     def _replica_operation(self, peer: ProcessId, read: ReadReplica, at: int) -> Operation:
         """Give the plain read that shows what this replica holds, behind all it executes now."""
         schemas = {table.id: table for table in self.config.tables}
@@ -350,8 +420,7 @@ class Storage:
         reported = []
         for written in results.written:
             scope, _ = ledger.scopes.pop(written.number, ((), True))
-            if written.number > ledger.answered:
-                ledger.written[written.number] = written
+            ledger.keep(ledger.written, written.number, written, self.limits.records)
             if written.number in ledger.report_all:
                 ledger.report_all.discard(written.number)
                 reported.append(written)
@@ -365,8 +434,10 @@ class Storage:
             ledger.scopes.pop(partials.number, None)
         for failed in results.failed:
             _, is_write = ledger.scopes.pop(failed.number, ((), False))
-            if is_write and failed.number > ledger.answered:
-                ledger.failed[failed.number] = failed
+            if is_write:
+                ledger.keep(ledger.failed, failed.number, failed, self.limits.records)
+        if not ledger.scopes and not self.config.is_member(results.to):
+            self._ledgers.pop(results.to, None)
         self._send_results(
             msgspec.structs.replace(results, process=self.me, executed=self.executed, written=tuple(reported))
         )

@@ -4,7 +4,8 @@ Rules of the file: a super never acts alone; it casts a vote, which takes
 effect at the position where a majority of the supers has voted (the routing
 configuration counts). Silence is measured from the last sign of life on the
 monotonic clock. A lost session alone starts a probe; a refused one means that
-nobody is there.
+nobody is there. One that lives but owes the leader confirmations for too long
+is voted upon too, and no sign of life takes that vote back while it does.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class _Watched:
     refusals: int = 0
     is_connected: bool = False
     is_accused: bool = False
+    is_lagging: bool = False
 
 
 class Super:
@@ -133,6 +135,8 @@ class Super:
                     self._hear(peer, now_s)
             case ConfigState():
                 self._follow(self._config_type.decode(message.config), now_s)
+                if peer == self.multicast.lead:
+                    self._on_lagging(message.lagging)
             case _:
                 self.multicast.on_message(peer, message, now_s)
 
@@ -140,7 +144,7 @@ class Super:
         """Ping, judge silence, and send."""
         for event in self.multicast.take_events():
             if isinstance(event, ExpelledEvent):
-                self._out.stop = f"expelled at position {event.position}"
+                self._out.stop = event.reason
         if now_s >= self._ping_at_s:
             self._forgive_own_pause(now_s)
             self._look_after(now_s)
@@ -175,9 +179,22 @@ class Super:
     def _hear(self, peer: ProcessId, now_s: float) -> None:
         watched = self._watched[peer]
         watched.heard_s, watched.refusals = now_s, 0
-        if watched.is_accused:
+        if watched.is_accused and not watched.is_lagging:
             watched.is_accused = False
             self._vote(Trust(peer))
+
+    def _on_lagging(self, lagging: tuple[ProcessId, ...]) -> None:
+        """Take what the leader says of those that owe it confirmations."""
+        for process, watched in self._watched.items():
+            watched.is_lagging = process in lagging
+            if watched.is_lagging:
+                self._accuse(process, watched)
+
+    def _accuse(self, process: ProcessId, watched: _Watched) -> None:
+        if not watched.is_accused:
+            watched.is_accused = True
+            self.suspicions += 1
+            self._vote(Suspect(process))
 
     def _forgive_own_pause(self, now_s: float) -> None:
         """Do not hold a pause of this very process against those it watches."""
@@ -195,10 +212,8 @@ class Super:
             else:
                 self._connect(process)
             is_silent = now_s - watched.heard_s > self.timing.suspicion_s
-            if (is_silent or watched.refusals >= self.timing.refusals) and not watched.is_accused:
-                watched.is_accused = True
-                self.suspicions += 1
-                self._vote(Suspect(process))
+            if is_silent or watched.refusals >= self.timing.refusals:
+                self._accuse(process, watched)
 
     def _vote(self, vote: ConfigMessage) -> None:
         number = self.multicast.next_number

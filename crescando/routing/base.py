@@ -242,6 +242,13 @@ class ExpelledEvent:
     learned: int
     is_outdated: bool = False
 
+    @property
+    def reason(self) -> str:
+        """Why the process must end, for people."""
+        if self.is_outdated:
+            return f"what this process confirmed up to position {self.position} is lost; it must begin anew"
+        return f"expelled at position {self.position}"
+
 
 @dataclass(frozen=True, slots=True)
 class ReadsEvent:

@@ -19,7 +19,14 @@ from crescando.roles.messages import Answered, Attach, Inquire, Inquired, Ping, 
 from crescando.roles.storage import Execution, Storage, StorageLimits, TableChange
 from crescando.routing.base import ExpelledEvent
 from crescando.routing.batch import Delivery, Message, gather, submission
-from crescando.routing.rubberband import AddColumn, CreateTable, DropTable, Rubberband, encode_message
+from crescando.routing.rubberband import (
+    AddColumn,
+    CreateTable,
+    DropTable,
+    Rubberband,
+    Suspect,
+    encode_message,
+)
 from crescando.schema import ColumnDef, DataType
 from crescando.testing.workload import SCHEMA, Workload
 from crescando.types import FULL_RING, MessageKind, ProcessId, Scope, position
@@ -238,6 +245,22 @@ def test_confirmations_are_withheld_while_the_queue_is_over_its_budget() -> None
     assert len(desk.rows()) == 199
 
 
+def test_confirmations_are_withheld_while_a_cycle_does_not_end() -> None:
+    limits = StorageLimits(queue_s=5.0)
+    desk = Desk(limits=limits)
+    desk.run()
+    desk.deliver(ALICE, 1, insert(1))
+    desk.flush()
+
+    desk.core.flush(5.0)
+    assert desk.multicast.holds[-1] is False
+    desk.core.flush(5.1)
+    assert desk.multicast.holds[-1] is True
+
+    desk.run()
+    assert desk.multicast.holds[-1] is False
+
+
 # Malformed payloads.
 
 GOOD = insert(1)
@@ -341,6 +364,17 @@ def test_decoded_shapes_are_remembered_within_a_bound() -> None:
     assert desk.rows() == {1: (12, 1), 2: (20, 1)}
 
 
+def test_decoded_shapes_are_remembered_within_a_bound_of_bytes() -> None:
+    size = len(add(1, 1).shape.encode())
+    desk = Desk(limits=StorageLimits(shapes_bytes=2 * size))
+
+    desk.deliver(ALICE, 1, insert(1), add(1, 1), add_to_all(1), read_all(), insert(2), add(2, 2))
+    desk.run()
+
+    assert sum(map(len, desk.core._shapes)) <= 2 * size
+    assert desk.rows() == {1: (12, 1), 2: (22, 1)}
+
+
 # Results and ledgers.
 
 
@@ -428,6 +462,27 @@ def test_outcomes_are_forgotten_once_the_client_has_them() -> None:
     assert [w.number for w in answer.written] == [3]
 
 
+def test_outcomes_that_a_client_never_takes_are_bounded() -> None:
+    desk = Desk(limits=StorageLimits(records=3))
+    for number in range(1, 8):
+        desk.deliver(ALICE, number, insert(number))
+        desk.run()
+
+    (answer,) = sent(desk.tell(ALICE, Inquire(1, tuple(range(1, 8)))), Inquired)
+
+    assert [written.number for written in answer.written] == [5, 6, 7]
+
+
+def test_nothing_is_kept_of_a_client_that_went_away_while_its_operations_waited() -> None:
+    desk = Desk()
+    desk.deliver(ALICE, 1, insert(1))
+    desk.deliver(super_(0), 2, encode_message(Suspect(ALICE)))
+    desk.run()
+
+    assert not desk.core.config.is_member(ALICE)
+    assert desk.core._ledgers == {}
+
+
 def test_one_client_is_told_nothing_about_anothers_operations() -> None:
     desk = Desk()
     desk.deliver(ALICE, 1, insert(1))
@@ -448,6 +503,18 @@ def test_a_replica_shows_its_rows_behind_all_it_has_queued() -> None:
     (rows,) = results[0].rows
     assert rows.number.tolist() == [-9]
     assert [column.values.tolist() for column in rows.columns] == [[1], [15]]
+
+
+def test_only_so_many_reads_of_a_replica_wait_for_a_cycle() -> None:
+    desk = Desk(limits=StorageLimits(replica_reads=1))
+    desk.deliver(ALICE, 1, insert(1))
+    desk.flush()
+
+    desk.tell(BOB, ReadReplica(1, 0, FULL_RING, (0,)))
+    (refused,) = sent(desk.tell(BOB, ReadReplica(2, 0, FULL_RING, (0,))), Results)
+
+    assert [(failed.number, failed.kind) for failed in refused.failed] == [(-2, "read")]
+    assert [rows.number.tolist() for r in desk.run() if r.to == BOB for rows in r.rows] == [[-1]]
 
 
 def test_a_replica_of_a_table_that_is_not_there_says_so() -> None:

@@ -175,6 +175,35 @@ def test_one_that_is_no_member_any_more_is_left_alone() -> None:
     assert watch.votes() == []
 
 
+def lagging(watch: Watch, *processes: ProcessId, router: ProcessId = ROUTER) -> None:
+    """Let a router say who owes it confirmations."""
+    watch.core.on_message(router, ConfigState(0, CONFIG.encode(), processes), watch.now_s)
+
+
+def test_one_that_lives_but_lags_is_voted_upon_until_it_gets_on() -> None:
+    watch = Watch()
+    watch.connect(S0, S1, PEER)
+    everybody = (S0, S1, PEER, CLIENT, super_(0))
+    lagging(watch, S0)
+    watch.pass_time(2.0, alive=everybody)
+    lagging(watch, S0)
+    watch.pass_time(2.0, alive=everybody)
+    assert watch.votes() == [Suspect(S0)]
+
+    lagging(watch)
+    watch.pass_time(0.5, alive=everybody)
+
+    assert watch.votes() == [Suspect(S0), Trust(S0)]
+
+
+def test_only_the_leader_says_who_lags() -> None:
+    watch = Watch()
+
+    lagging(watch, S0, router=ProcessId("router", "r2", 1))
+
+    assert watch.votes() == []
+
+
 def test_the_lead_router_is_asked_for_the_configuration_regularly() -> None:
     watch = Watch()
 
