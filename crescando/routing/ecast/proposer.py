@@ -64,12 +64,19 @@ class Proposer(Generic[C]):
     broadcast : AtomicBroadcast
         What it proposes again counts as taken.
     limits : RouterLimits
+
+    Attributes
+    ----------
+    first_proposed : int or None
+        The instance of the first batch proposed; what predecessors may have
+        decided lies below.
     """
 
     def __init__(self, broadcast: AtomicBroadcast[Batch], limits: RouterLimits) -> None:
         self.broadcast = broadcast
         self.limits = limits
         self.n_bytes = 0
+        self.first_proposed: int | None = None
         self._queues: dict[ProcessId, _Queue] = {}
         self._configuring: Turns = OrderedDict()
         self._fresh: Turns = OrderedDict()
@@ -168,7 +175,9 @@ class Proposer(Generic[C]):
             batch = self._take_batch(window)
             if batch is None:
                 break
-            self.broadcast.propose(batch)
+            instance = self.broadcast.propose(batch)
+            if self.first_proposed is None:
+                self.first_proposed = instance
             self._open.append(_weights(batch))
             proposed = True
         return proposed

@@ -31,6 +31,7 @@ from crescando.routing.ecast.messages import (
     Expelled,
     Fenced,
     Hello,
+    Inject,
     Outdated,
     Pulse,
     Resume,
@@ -41,8 +42,9 @@ from crescando.routing.ecast.messages import (
 )
 from crescando.routing.ecast.mseq import Learned, MSeq
 from crescando.routing.ecast.proposer import Proposer
+from crescando.routing.ecast.reads import Reads
 from crescando.routing.ecast.snapshot import RouterSnapshot, restore, take_snapshot
-from crescando.routing.ecast.stability import Window, entry_of
+from crescando.routing.ecast.stability import Outbox, Window, entry_of
 from crescando.types import ProcessId, Verdict
 
 C = TypeVar("C", bound=Config)
@@ -85,6 +87,7 @@ class Router(Generic[C]):
         self.window: Window[C] = Window(self.limits.lag_bytes)
         self.proposer: Proposer[C] = Proposer(broadcast, self.limits)
         self.laggards = Laggards(self.limits.max_lag_s)
+        self.reads: Reads[C] = Reads()
         self._config_type = type(config)
         self._routers = frozenset(routers)
         self._sessions: dict[ProcessId, None] = {}
@@ -126,6 +129,7 @@ class Router(Generic[C]):
             return
         self._sessions.pop(peer, None)
         self._acknowledged.pop(peer, None)
+        self.reads.end_session(peer)
         if peer in self.window.outboxes:
             self.window.outboxes[peer].close()
 
@@ -152,6 +156,9 @@ class Router(Generic[C]):
                 self._on_resume(peer, message)
             case Fenced():
                 self.broadcast.observe(message.ballot, now_s)
+            case Inject():
+                if not self.reads.take(peer, message, is_led=self._led, now_s=now_s):
+                    self._out.reset.append(peer)
             case ConfigRequest():
                 self._on_config_request(peer, now_s)
             case StableUpTo():
@@ -254,6 +261,7 @@ class Router(Generic[C]):
         for process in sorted(suspected):
             self._settle(self.window.suspect(process))
             self.proposer.forget(process)
+            self.reads.end_session(process)
         self._answer_skipped(learned)
 
     def _answer_skipped(self, learned: Learned[C]) -> None:
@@ -315,13 +323,16 @@ class Router(Generic[C]):
                 self._on_learned(instance, batch)
             result.wake_at_s = more.wake_at_s
         if self._led:
+            self._inject(now_s)
             self._forward()
             self._pulse(now_s)
         self._answer_stable()
+        self._out.send.extend(self.reads.take_refusals())
         out, self._out = self._out, Output()
         out.wake_at_s = earliest(
             result.wake_at_s,
             self._pulse_at_s if self._led else None,
+            self.reads.wake_at_s,
             min(self._reconnect.values(), default=None),
         )
         return out
@@ -330,6 +341,7 @@ class Router(Generic[C]):
         self.proposer = Proposer(self.broadcast, self.limits)
         self.laggards = Laggards(self.limits.max_lag_s)
         self._pulse_at_s = 0.0
+        self.reads.change_leadership()
         for peer in self._sessions:
             # Under a new leadership nothing is sent before the destination has
             # stated how far it is: another leader may have served it meanwhile.
@@ -337,6 +349,17 @@ class Router(Generic[C]):
                 self.window.outboxes[peer].close()
             self._welcome(peer)
             self._touched[peer] = None
+
+    def _inject(self, now_s: float) -> None:
+        """Route the snapshot reads that may run at the position reached."""
+        first = self.proposer.first_proposed
+        if first is None:
+            is_caught_up = not self.broadcast.n_open and self.broadcast.can_propose()
+        else:
+            is_caught_up = self.broadcast.learned >= first - 1
+        may_inject = is_caught_up and self.broadcast.is_backed(now_s)
+        self.reads.inject(self.mseq, self.window.outboxes, may_inject=may_inject, now_s=now_s)
+        self._due.update(dict.fromkeys(self.reads.waiting))
 
     def _forward(self) -> None:
         """Send each open session what it lacks, in order and within its credit."""
@@ -346,6 +369,7 @@ class Router(Generic[C]):
             outbox = self.window.outboxes.get(peer)
             if outbox is None or not outbox.is_open:
                 continue
+            self._send_reads(peer, outbox)
             while outbox.n_sent < len(outbox.entries) and outbox.in_flight_bytes <= self.limits.credit_bytes:
                 entry = outbox.entries[outbox.n_sent]
                 message = Deliver(
@@ -353,6 +377,12 @@ class Router(Generic[C]):
                 )
                 self._out.send.append((peer, message))
                 outbox.sent(entry)
+                self._send_reads(peer, outbox)
+
+    def _send_reads(self, peer: ProcessId, outbox: Outbox[C]) -> None:
+        """Send the reads that lie before the next instance for a destination."""
+        for message in self.reads.due(peer, outbox, self.broadcast.ballot):
+            self._out.send.append((peer, message))
 
     def _pulse(self, now_s: float) -> None:
         if now_s < self._pulse_at_s:

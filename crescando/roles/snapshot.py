@@ -1,0 +1,228 @@
+"""A client's snapshot reads: sent whole to the lead router, and again until one attempt is answered.
+
+Rules of the file: an attempt has a number of its own and is sent once, to one
+router, which runs it at one position; so answers under one number belong
+together, and what still comes of an attempt that was given up is dropped with
+its number. An attempt is given up when a router or a destination refuses it,
+when its router leads no more or any session that may carry its answers has
+ended, and when it takes too long; then the whole read is a new attempt. It ends
+when it is answered or refused for good: how long anybody waits is not decided
+here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from crescando.client.base import Request
+from crescando.engine.statement import encode_call, encode_parameters, encode_shapes
+from crescando.process import earliest
+from crescando.roles.flight import InFlight
+from crescando.routing.batch import Message, submission
+from crescando.routing.ecast.messages import Inject, ReadRefused
+from crescando.types import MessageKind, ProcessId
+
+RETRY_S = 0.01
+"""Pause before a refused read is sent again; doubled with each refusal of it."""
+
+RETRY_S_MAX = 0.2
+
+PATIENCE_S = 1.0
+"""How long an attempt may take before another is made; doubled with each, since scans may be slow."""
+
+PATIENCE_S_MAX = 32.0
+
+
+@dataclass(slots=True)
+class _Read:
+    """One read, through all its attempts."""
+
+    token: int
+    request: Request
+    n_writes: int
+    """How many writes the session had requested before."""
+    retry_s: float = RETRY_S
+    patience_s: float = PATIENCE_S
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """A read that was sent to a router."""
+
+    read: _Read
+    flight: InFlight
+    give_up_s: float
+
+
+class SnapshotReads:
+    """The snapshot reads of one client.
+
+    Parameters
+    ----------
+    me : ProcessId
+    numbers : iterator of int
+        Gives numbers above 0 for what is asked outside the order, each once.
+    open_max, batch_max : int
+        Attempts that may be open at once, and that one message holds.
+
+    Attributes
+    ----------
+    retried : int
+        How often an attempt was given up.
+    wake_at_s : float or None
+        When an attempt is given up or made again.
+    """
+
+    def __init__(self, me: ProcessId, numbers: Iterator[int], *, open_max: int, batch_max: int) -> None:
+        self.me = me
+        self.retried = 0
+        self._numbers = numbers
+        self._open_max = open_max
+        self._batch_max = batch_max
+        self._waiting: deque[_Read] = deque()
+        self._later: list[tuple[float, _Read]] = []
+        self._attempts: dict[int, _Attempt] = {}
+        self._router: ProcessId | None = None
+        self._is_broken = False
+        self._give_up_at_s: float | None = None
+        self.wake_at_s: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._later) + len(self._attempts)
+
+    def request(self, token: int, request: Request, n_writes: int) -> None:
+        """Take a read that must see the first `n_writes` writes of its session."""
+        self._waiting.append(_Read(token, request, n_writes))
+
+    # What becomes of attempts. Their flights are numbered below 0, as answers are.
+
+    def find(self, number: int, at: int) -> InFlight | None:
+        """Give the open attempt that an answer at a position belongs to."""
+        attempt = self._attempts.get(-number)
+        if attempt is None or attempt.flight.position not in (-1, at):
+            return None
+        return attempt.flight
+
+    def finish(self, number: int) -> None:
+        """Forget an attempt whose read has its outcome."""
+        del self._attempts[-number]
+
+    def on_refused(self, message: ReadRefused, now_s: float) -> list[InFlight]:
+        """Give up refused attempts; gives those that must not be made again."""
+        final: list[InFlight] = []
+        for number in message.numbers:
+            attempt = self._attempts.get(number)
+            if attempt is None:
+                continue
+            if message.is_final:
+                final.append(attempt.flight)
+                continue
+            del self._attempts[number]
+            read = attempt.read
+            self._later.append((now_s + read.retry_s, read))
+            read.retry_s = min(2 * read.retry_s, RETRY_S_MAX)
+            self.retried += 1
+        return final
+
+    def lose_session(self) -> None:
+        """Learn that a session ended which may have carried questions or answers."""
+        self._is_broken = True
+
+    def take_all(self) -> list[int]:
+        """Forget every read; gives their tokens."""
+        attempts = [attempt.read for attempt in self._attempts.values()]
+        reads = [*attempts, *(read for _, read in self._later), *self._waiting]
+        self._attempts.clear()
+        self._later.clear()
+        self._waiting.clear()
+        return [read.token for read in reads]
+
+    # A turn's end.
+
+    def flush(
+        self,
+        now_s: float,
+        *,
+        lead: ProcessId | None,
+        n_writes: int,
+        seen: int,
+        written: int,
+        offset: Callable[[], int],
+    ) -> list[Inject]:
+        """Give what to send to the lead router.
+
+        Parameters
+        ----------
+        lead : ProcessId or None
+        n_writes : int
+            How many writes the session has numbered.
+        seen : int
+            The highest position the session was told.
+        written : int
+            The number of its last write.
+        offset : callable
+            Gives a replica offset.
+        """
+        self.wake_at_s = None
+        if lead is None:
+            return []
+        is_late = self._give_up_at_s is not None and now_s >= self._give_up_at_s
+        if is_late or self._is_broken or lead != self._router:
+            self._give_up(now_s, everything=self._is_broken or lead != self._router)
+        self._router, self._is_broken = lead, False
+        due = [read for due_s, read in self._later if now_s >= due_s]
+        if due:
+            self._later = [(due_s, read) for due_s, read in self._later if now_s < due_s]
+            self._waiting.extendleft(reversed(due))
+        messages: list[Inject] = []
+        while self._waiting and len(self._attempts) < self._open_max:
+            reads = self._take_batch(n_writes)
+            if not reads:
+                break
+            messages.append(self._inject(reads, now_s, seen, written, offset))
+            self._give_up_at_s = earliest(self._give_up_at_s, now_s + min(r.patience_s for r in reads))
+        again_s = min((due_s for due_s, _ in self._later), default=None)
+        self.wake_at_s = earliest(again_s, self._give_up_at_s if self._attempts else None)
+        return messages
+
+    def _give_up(self, now_s: float, *, everything: bool) -> None:
+        for number, attempt in list(self._attempts.items()):
+            is_late = now_s >= attempt.give_up_s
+            if everything or is_late:
+                del self._attempts[number]
+                read = attempt.read
+                if is_late:
+                    read.patience_s = min(2 * read.patience_s, PATIENCE_S_MAX)
+                self._waiting.append(read)
+                self.retried += 1
+        left = (attempt.give_up_s for attempt in self._attempts.values())
+        self._give_up_at_s = min(left, default=None)
+
+    def _take_batch(self, n_writes: int) -> list[_Read]:
+        """Take reads whose session's earlier writes are all on their way."""
+        room = min(self._batch_max, self._open_max - len(self._attempts))
+        taken: list[_Read] = []
+        left: list[_Read] = []
+        while self._waiting and len(taken) < room:
+            read = self._waiting.popleft()
+            (taken if read.n_writes <= n_writes else left).append(read)
+        self._waiting.extendleft(reversed(left))
+        return taken
+
+    def _inject(
+        self, reads: list[_Read], now_s: float, seen: int, written: int, offset: Callable[[], int]
+    ) -> Inject:
+        messages: list[Message] = []
+        shapes: dict[bytes, int] = {}
+        for read in reads:
+            number, request = next(self._numbers), read.request
+            shape = request.shape
+            code = shapes.setdefault(shape.encode(), len(shapes))
+            payload = encode_call(code, encode_parameters(shape, request.parameters))
+            kind, ranges = MessageKind.READ, request.ranges
+            messages.append(Message(self.me, number, kind, shape.table, ranges, offset(), payload))
+            flight = InFlight(read.token, -number, request, list(ranges))
+            self._attempts[number] = _Attempt(read, flight, now_s + read.patience_s)
+        return Inject(submission(messages, shared=encode_shapes(tuple(shapes))), seen, written)

@@ -1,0 +1,274 @@
+"""Snapshot reads through the lead router: outside the order, at one position of it (RB13 §6.7).
+
+Rules of the file: reads are routed by the present Config at the position p of
+the last message learned, and each destination is sent its part behind
+everything at or below p and before anything above it. None is routed while no
+majority backs the leader, nor before the leader has learned all that its
+predecessors may have decided, nor below what its session has seen or written;
+till then it is held. What is held and what waits for a destination is bounded,
+in time and in bytes; over it reads are refused, and their clients send them
+again, whole, as other attempts. A read is never sent twice by one router.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+import numpy as np
+
+from crescando.consensus.base import Ballot
+from crescando.process import earliest
+from crescando.routing.base import Config, Refusal, Route, Routes, route
+from crescando.routing.batch import I64, Delivery, Submission, fault_of
+from crescando.routing.ecast.messages import DeliverRead, Inject, ReadRefused
+from crescando.routing.ecast.mseq import MSeq
+from crescando.routing.ecast.stability import Outbox, split
+from crescando.types import MessageKind, ProcessId, instance_of
+
+C = TypeVar("C", bound=Config)
+
+HOLD_S = 0.25
+"""How long reads are held before they are refused; a client asks again."""
+
+CLIENT_READS_MAX = 4096
+"""Reads held for one client; several turns' worth."""
+
+HELD_BYTES_MAX = 64 << 20
+"""Reads held for all clients."""
+
+QUEUED_BYTES_MAX = 4 << 20
+"""Reads that wait for one destination whose credit is used up."""
+
+ALTERNATIVES = 8
+"""Replica offsets tried for a read that its own one leads to a busy or lost destination."""
+
+_IDLE, _BUSY, _UNREACHABLE = 0, 1, 2
+
+_NOBODY = Refusal("no owner of some range has a session with the router")
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Reads of one client that may not run yet."""
+
+    inject: Inject
+    due_s: float
+
+    @property
+    def n_bytes(self) -> int:
+        return self.inject.reads.n_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    """Reads at one position that wait until one destination has been sent what lies before."""
+
+    position: int
+    parts: tuple[Delivery, ...]
+    n_bytes: int
+
+
+class Reads(Generic[C]):
+    """The snapshot reads of one router.
+
+    Attributes
+    ----------
+    injected, refused : int
+        How many reads were routed, and how many attempts were refused.
+    """
+
+    def __init__(self) -> None:
+        self.injected = 0
+        self.refused = 0
+        self._held: dict[ProcessId, deque[_Held]] = {}
+        self._held_bytes = 0
+        self._queued: dict[ProcessId, deque[_Queued]] = {}
+        self._queued_bytes: dict[ProcessId, int] = {}
+        self._refusals: list[tuple[ProcessId, ReadRefused]] = []
+
+    # Inputs.
+
+    def take(self, client: ProcessId, inject: Inject, *, is_led: bool, now_s: float) -> bool:
+        """Take reads of a client; False if they are malformed and its session must end."""
+        reads = inject.reads
+        if reads.sender != client or fault_of(reads) or (reads.kind != MessageKind.READ).any():
+            return False
+        queue = self._held.setdefault(client, deque())
+        n_held = sum(len(held.inject.reads) for held in queue)
+        if not is_led:
+            self._refuse(client, _numbers(reads), "this router does not lead")
+        elif n_held + len(reads) > CLIENT_READS_MAX or self._held_bytes + reads.n_bytes > HELD_BYTES_MAX:
+            self._refuse(client, _numbers(reads), "the router holds too many reads")
+        else:
+            queue.append(_Held(inject, now_s + HOLD_S))
+            self._held_bytes += reads.n_bytes
+        if not queue:
+            del self._held[client]
+        return True
+
+    def end_session(self, peer: ProcessId) -> None:
+        """Forget what a client asked, and refuse what waits for a destination."""
+        for held in self._held.pop(peer, ()):
+            self._held_bytes -= held.n_bytes
+        self._queued_bytes.pop(peer, None)
+        for queued in self._queued.pop(peer, ()):
+            for part in queued.parts:
+                self._refuse(part.sender, part.number.tolist(), f"the session with {peer} ended")
+
+    def change_leadership(self) -> None:
+        """Begin afresh: nothing that was asked under another leadership is answered."""
+        for peer in list(self._queued):
+            self.end_session(peer)
+        for client, queue in self._held.items():
+            for held in queue:
+                self._refuse(client, _numbers(held.inject.reads), "the leader has changed")
+        self._held.clear()
+        self._held_bytes = 0
+
+    # A turn of the leader.
+
+    def inject(
+        self, mseq: MSeq[C], outboxes: Mapping[ProcessId, Outbox[C]], *, may_inject: bool, now_s: float
+    ) -> None:
+        """Route what may run now; it waits for its destinations until `due` gives it.
+
+        Parameters
+        ----------
+        mseq : MSeq
+        outboxes : mapping of ProcessId to Outbox
+        may_inject : bool
+            Whether a majority backs this leader, and it has learned all that
+            its predecessors may have decided: else what they have answered may
+            not be visible here.
+        now_s : float
+        """
+        if not self._held:
+            return
+        parts: dict[ProcessId, list[Delivery]] = {}
+        for client, queue in self._held.items():
+            while queue and may_inject and _may_run(client, queue[0].inject, mseq):
+                self._route(self._release(queue).reads, mseq, outboxes, parts)
+            while queue and now_s >= queue[0].due_s:
+                numbers = _numbers(self._release(queue).reads)
+                self._refuse(client, numbers, "the router could not serve it in time")
+        for process, given in parts.items():
+            queued = _Queued(mseq.position, tuple(given), sum(map(_weight, given)))
+            self._queued.setdefault(process, deque()).append(queued)
+            self._queued_bytes[process] = self._queued_bytes.get(process, 0) + queued.n_bytes
+        for client in [client for client, queue in self._held.items() if not queue]:
+            del self._held[client]
+
+    def _release(self, queue: deque[_Held]) -> Inject:
+        held = queue.popleft()
+        self._held_bytes -= held.n_bytes
+        return held.inject
+
+    @property
+    def waiting(self) -> Collection[ProcessId]:
+        """The destinations for which routed reads wait."""
+        return self._queued.keys()
+
+    def due(self, process: ProcessId, outbox: Outbox[C], ballot: Ballot) -> list[DeliverRead]:
+        """Give the reads that come before the next instance a destination is to be sent."""
+        queue = self._queued.get(process)
+        messages: list[DeliverRead] = []
+        unsent = outbox.entries[outbox.n_sent].instance if outbox.n_sent < len(outbox.entries) else None
+        while queue and (unsent is None or instance_of(queue[0].position) < unsent):
+            queued = queue.popleft()
+            self._queued_bytes[process] -= queued.n_bytes
+            messages.append(DeliverRead(ballot, queued.position, outbox.previous, queued.parts))
+        if queue is not None and not queue:
+            del self._queued[process], self._queued_bytes[process]
+        return messages
+
+    def take_refusals(self) -> list[tuple[ProcessId, ReadRefused]]:
+        """Give what is to be told to clients."""
+        refusals, self._refusals = self._refusals, []
+        return refusals
+
+    @property
+    def wake_at_s(self) -> float | None:
+        """When what is held must be refused."""
+        return earliest(*(queue[0].due_s for queue in self._held.values() if queue))
+
+    def _route(
+        self,
+        reads: Submission,
+        mseq: MSeq[C],
+        outboxes: Mapping[ProcessId, Outbox[C]],
+        parts: dict[ProcessId, list[Delivery]],
+    ) -> None:
+        """Split reads by destination, away from busy and unreachable ones where another replica is."""
+        ranks: dict[ProcessId, int] = {}
+
+        def rank(process: ProcessId) -> int:
+            found = ranks.get(process)
+            if found is None:
+                found = ranks[process] = self._rank(process, outboxes)
+            return found
+
+        routes = _best_routes(mseq.config, reads, rank)
+        for number, target in enumerate(routes.routes):
+            if isinstance(target, Refusal):
+                indices = np.flatnonzero(routes.group == number)
+                numbers = (reads.first + indices).tolist()
+                self._refuse(reads.sender, numbers, target.reason, is_final=target is not _NOBODY)
+        positions = np.full(len(reads), mseq.position, np.int64)
+        for process, part in split(reads, 0, routes, positions):
+            parts.setdefault(process, []).append(part)
+            self.injected += len(part)
+
+    def _rank(self, process: ProcessId, outboxes: Mapping[ProcessId, Outbox[C]]) -> int:
+        outbox = outboxes.get(process)
+        if outbox is None or not outbox.is_open:
+            return _UNREACHABLE
+        if self._queued_bytes.get(process, 0) > QUEUED_BYTES_MAX:
+            return _UNREACHABLE
+        return _BUSY if outbox.n_sent < len(outbox.entries) else _IDLE
+
+    def _refuse(self, client: ProcessId, numbers: list[int], reason: str, *, is_final: bool = False) -> None:
+        self.refused += len(numbers)
+        self._refusals.append((client, ReadRefused(tuple(numbers), reason, is_final)))
+
+
+def _may_run(client: ProcessId, inject: Inject, mseq: MSeq[C]) -> bool:
+    """Whether the order has reached what the reader's session has seen and written."""
+    return (
+        mseq.config.is_member(client)
+        and inject.seen <= mseq.position
+        and inject.written <= mseq.learned_of(client)
+    )
+
+
+def _best_routes(config: Config, reads: Submission, rank: Callable[[ProcessId], int]) -> Routes:
+    """Route reads by the first replica offset, from their own on, that leads to no busy process."""
+    n = len(reads)
+    targets: list[Route] = [_NOBODY]
+    choice: I64 = np.zeros(n, np.int64)
+    best: I64 = np.full(n, _UNREACHABLE, np.int64)
+    for shift in range(ALTERNATIVES):
+        offsets = reads.replica_offset + np.uint32(shift)
+        routes = route(config, msgspec.structs.replace(reads, replica_offset=offsets), 0, n)
+        for number, target in enumerate(routes.routes):
+            # A refusal is final; no other offset would change it.
+            served = () if isinstance(target, Refusal) else target
+            reached = max(map(rank, served), default=_IDLE)
+            better = np.flatnonzero((routes.group == number) & (best > reached))
+            if len(better):
+                best[better], choice[better] = reached, len(targets)
+                targets.append(target)
+        if not best.any():
+            break
+    return Routes(choice, tuple(targets))
+
+
+def _numbers(reads: Submission) -> list[int]:
+    return list(range(reads.first, reads.last + 1))
+
+
+def _weight(part: Delivery) -> int:
+    return len(part.payload) + len(part.shared) + 64 * len(part)
