@@ -34,7 +34,8 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from crescando.routing.base import Config, Refusal, VectorConfig
@@ -203,7 +204,7 @@ class _Walk:
     def _draw_sender(self) -> ProcessId:
         """Give a member, often a client, or a newcomer."""
         rng = self._rng
-        members = sorted(self.config.members())
+        members: list[ProcessId] = sorted(self.config.members())
         clients = [process for process in members if process.role == "client"]
         if len(clients) < 2 or rng.random() < 0.06:
             self._n_newcomers += 1
@@ -379,9 +380,9 @@ class _Walk:
         for message, target in run:
             by_sender.setdefault(message.sender, []).append((message, target))
         for some in by_sender.values():
-            batch = submission([_renumbered(message, index) for index, (message, _) in enumerate(some, 1)])
+            batch = submission([replace(message, number=index) for index, (message, _) in enumerate(some, 1)])
             with self._no_refusal("route"):
-                routes = self._ask(lambda batch=batch: config.route(batch, 0, len(batch)))
+                routes = self._ask(partial(config.route, batch, 0, len(batch)))
             for group, (message, target) in zip(routes.group.tolist(), some, strict=True):
                 found = routes.routes[group]
                 text = told(found.reason if isinstance(found, Refusal) else found)
@@ -405,18 +406,6 @@ class _Walk:
         self.report.suspected += len(decision.suspects)
         self._gone |= decision.suspects
         self.config = decision.after
-
-
-def _renumbered(message: Message, number: int) -> Message:
-    return Message(
-        message.sender,
-        number,
-        message.kind,
-        message.table,
-        message.ranges,
-        message.replica_offset,
-        message.payload,
-    )
 
 
 def _names(processes: frozenset[ProcessId] | set[ProcessId]) -> str:
