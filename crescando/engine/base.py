@@ -21,6 +21,9 @@ from crescando.types import KeyRange, ProcessId, Scope
 I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]
 
+OUTCOME_BYTES = 256
+"""What one outcome without rows takes, about."""
+
 
 class Rows(msgspec.Struct, frozen=True, array_like=True):
     """Answers of reads of one sender that share a shape.
@@ -44,6 +47,12 @@ class Rows(msgspec.Struct, frozen=True, array_like=True):
     offsets: I64
     names: tuple[str, ...]
     columns: tuple[Column, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        """What they take in memory, about."""
+        values = sum(column.values.nbytes + 32 * len(column.dictionary) for column in self.columns)
+        return values + 32 * len(self.number) + 64 * len(self.scopes)
 
 
 class Partials(msgspec.Struct, frozen=True, array_like=True):
@@ -106,6 +115,13 @@ class Results(msgspec.Struct, frozen=True, array_like=True, tag="results"):
     partials: tuple[Partials, ...] = ()
     written: tuple[Written, ...] = ()
     failed: tuple[Failed, ...] = ()
+
+    @property
+    def n_bytes(self) -> int:
+        """What they take in memory, about: exact for rows, by count for the rest."""
+        states = sum(len(state) for partials in self.partials for state in partials.states)
+        n_others = len(self.partials) + len(self.written) + len(self.failed)
+        return sum(rows.n_bytes for rows in self.rows) + states + OUTCOME_BYTES * n_others
 
 
 class Engine(Protocol):

@@ -11,7 +11,38 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
+import msgspec
+import numpy as np
+
 from crescando.types import ProcessId
+
+QUEUE_BYTES = 64 << 20
+"""What may be on its way in one direction of a session: more than any credit lets a core send."""
+
+MESSAGE_BYTES = 128
+"""What a message weighs beside what it carries; about."""
+
+
+def weight_of(message: Any) -> int:
+    """Give about how many bytes a message takes while it is on its way.
+
+    A message states what it carries as ``n_bytes``; of one that does not, the
+    parts are weighed.
+    """
+    stated = getattr(message, "n_bytes", None)
+    return MESSAGE_BYTES + (stated if isinstance(stated, int) else _weight_of_parts(message))
+
+
+def _weight_of_parts(value: Any) -> int:
+    if isinstance(value, bytes | str):
+        return len(value)
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if isinstance(value, tuple):
+        return sum(map(weight_of, value)) if value and not isinstance(value[0], int) else 8 * len(value)
+    if isinstance(value, msgspec.Struct):
+        return sum(_weight_of_parts(getattr(value, name)) for name in value.__struct_fields__)
+    return 8
 
 
 class Channel(ABC):

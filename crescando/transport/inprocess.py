@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from crescando.pump import Scheduler
-from crescando.transport.base import Channel, Endpoint, Transport
+from crescando.transport.base import QUEUE_BYTES, Channel, Endpoint, Transport, weight_of
 from crescando.types import ProcessId
 
 QUEUE_MAX = 65_536
@@ -27,6 +27,7 @@ class InProcessChannel(Channel):
         self._owner = owner
         self._other: InProcessChannel | None = None
         self._arriving: deque[Callable[[Endpoint], None]] = deque()
+        self._unread_bytes = 0
         self._is_open = True
         self._is_scheduled = False
 
@@ -34,16 +35,26 @@ class InProcessChannel(Channel):
         other = self._other
         if not self._is_open or other is None:
             return
-        if len(other._arriving) >= QUEUE_MAX:
+        if len(other._arriving) >= QUEUE_MAX or other._unread_bytes > QUEUE_BYTES:
             self.close()
             return
-        other._arrive(lambda endpoint: endpoint.received(other, message))
+        other._receive(message)
 
     def close(self) -> None:
         other = self._other
         self._end()
         if other is not None:
             other._end()
+
+    def _receive(self, message: Any) -> None:
+        weight = weight_of(message)
+        self._unread_bytes += weight
+
+        def read(endpoint: Endpoint) -> None:
+            self._unread_bytes -= weight
+            endpoint.received(self, message)
+
+        self._arrive(read)
 
     def _arrive(self, event: Callable[[Endpoint], None]) -> None:
         self._arriving.append(event)

@@ -16,9 +16,10 @@ import random
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from crescando.transport.base import Channel, Endpoint, Transport
+from crescando.transport.base import QUEUE_BYTES, Channel, Endpoint, Transport, weight_of
 from crescando.types import ProcessId
 
 
@@ -99,13 +100,16 @@ class NetworkFaults:
 class SimulatedChannel(Channel):
     """One end of a simulated session."""
 
-    def __init__(self, network: SimulatedNetwork, owner: ProcessId, peer: ProcessId) -> None:
+    def __init__(self, network: SimulatedNetwork, owner: ProcessId, peer: ProcessId, *, asked: bool) -> None:
         self.peer = peer
         self.network = network
         self.owner = owner
+        self.asked = asked
         self.other: SimulatedChannel | None = None
         self.is_open = True
+        self.is_known = False
         self.is_deaf = False
+        self.unread_bytes = 0
         self.arrives_s = 0.0
         self.held: list[Callable[[Endpoint], None]] = []
         self.arrived: deque[Any] = deque(maxlen=network.keep_arrived)
@@ -116,14 +120,33 @@ class SimulatedChannel(Channel):
             return
         if self.network.witness is not None:
             self.network.witness(self.owner, self.peer, message)
-        if not self.is_deaf:
-            carried = self.network.carry(message)
-            self.network.dispatch(self, lambda endpoint: other.take(endpoint, carried))
+        if self.is_deaf:
+            return
+        if self.unread_bytes > self.network.queue_bytes:
+            self.close()
+            return
+        carried, weight = self.network.carry(message), weight_of(message)
+        self.unread_bytes += weight
+
+        def read(endpoint: Endpoint) -> None:
+            self.unread_bytes -= weight
+            other.take(endpoint, carried)
+
+        self.network.dispatch(self, read)
+
+    def begin(self, endpoint: Endpoint) -> None:
+        """Let this end learn of its session."""
+        self.is_known = True
+        endpoint.opened(self)
 
     def take(self, endpoint: Endpoint, message: Any) -> None:
         """Let a message arrive here."""
         self.arrived.append(message)
         endpoint.received(self, message)
+
+    def taking(self, message: Any) -> Callable[[Endpoint], None]:
+        """Give the arrival of a message here, as an event."""
+        return lambda endpoint: self.take(endpoint, message)
 
     def close(self) -> None:
         self.network.end(self)
@@ -143,6 +166,8 @@ class SimulatedNetwork(Transport):
         Encoder and decoder through which every message goes.
     keep_arrived : int
         How many of the last messages of a session `repeat` may let arrive again.
+    queue_bytes : int
+        Unread bytes in one direction above which a session is closed.
 
     Attributes
     ----------
@@ -158,9 +183,11 @@ class SimulatedNetwork(Transport):
         delay_s: tuple[float, float] = (0.0002, 0.002),
         codec: tuple[Callable[[Any], bytes], Callable[[bytes], Any]] | None = None,
         keep_arrived: int = 0,
+        queue_bytes: int = QUEUE_BYTES,
     ) -> None:
         self.time = time
         self.keep_arrived = keep_arrived
+        self.queue_bytes = queue_bytes
         self.witness: Callable[[ProcessId, ProcessId, Any], None] | None = None
         self.faults = NetworkFaults()
         self.n_messages = 0
@@ -168,6 +195,7 @@ class SimulatedNetwork(Transport):
         self._delay_s = delay_s
         self._codec = codec
         self._endpoints: dict[ProcessId, Endpoint] = {}
+        self._stalled: dict[ProcessId, list[Callable[[], None]]] = {}
         self._channels: dict[ProcessId, dict[ProcessId, SimulatedChannel]] = {}
         self._repeats: dict[tuple[ProcessId, ProcessId], list[Any]] = {}
 
@@ -181,6 +209,7 @@ class SimulatedNetwork(Transport):
 
     def detach(self, process: ProcessId) -> None:
         self._endpoints.pop(process, None)
+        self._stalled.pop(process, None)
         for channel in list(self._channels.pop(process, {}).values()):
             self.end(channel)
 
@@ -190,7 +219,27 @@ class SimulatedNetwork(Transport):
                 self.time.now_s() + self._delay(process, peer), lambda: self._open(process, peer)
             )
 
+    @property
+    def unread_bytes(self) -> int:
+        """What all open sessions have on their way, in bytes."""
+        return sum(end.unread_bytes for known in self._channels.values() for end in known.values())
+
     # What faults do.
+
+    def stall(self, process: ProcessId) -> None:
+        """Let a process read nothing until it is woken; what arrives fills its sessions."""
+        self._stalled.setdefault(process, [])
+
+    def wake(self, process: ProcessId) -> None:
+        """Let a process read again, first what came meanwhile."""
+        for event in self._stalled.pop(process, ()):
+            self._when_read(process, event)
+
+    def _when_read(self, process: ProcessId, event: Callable[[], None]) -> None:
+        if process in self._stalled:
+            self._stalled[process].append(event)
+        else:
+            event()
 
     def reset(self, process: ProcessId, peer: ProcessId) -> bool:
         """End the session of two processes, if they have one."""
@@ -280,7 +329,8 @@ class SimulatedNetwork(Transport):
             return
         due_s = self.time.now_s() + self._delay(near.owner, near.peer)
         near.arrives_s = max(near.arrives_s, due_s)
-        self.time.call_at(near.arrives_s, lambda: self._arrive(far, event))
+        due = partial(self._when_read, far.owner, partial(self._arrive, far, event))
+        self.time.call_at(near.arrives_s, due)
 
     def end(self, channel: SimulatedChannel) -> None:
         """End a session; each end learns of it after a delay of its own."""
@@ -298,10 +348,15 @@ class SimulatedNetwork(Transport):
     def _closing(self, channel: SimulatedChannel) -> Callable[[], None]:
         def tell() -> None:
             endpoint = self._endpoints.get(channel.owner)
-            if endpoint is not None:
+            if endpoint is None:
+                return
+            if channel.is_known:
                 endpoint.closed(channel)
+            elif channel.asked:
+                # It ended before this end learned of it; whoever asked for it waits for an answer.
+                endpoint.refused(channel.peer)
 
-        return tell
+        return lambda: self._when_read(channel.owner, tell)
 
     def _arrive(self, channel: SimulatedChannel, event: Callable[[Endpoint], None]) -> None:
         endpoint = self._endpoints.get(channel.owner)
@@ -320,7 +375,8 @@ class SimulatedNetwork(Transport):
         if stale is not None:
             # The peer has not noticed that the session before is over.
             self.end(stale)
-        near, far = SimulatedChannel(self, process, peer), SimulatedChannel(self, peer, process)
+        near = SimulatedChannel(self, process, peer, asked=True)
+        far = SimulatedChannel(self, peer, process, asked=False)
         near.other, far.other = far, near
         self._channels[process][peer] = near
         self._channels[peer][process] = far
@@ -328,9 +384,9 @@ class SimulatedNetwork(Transport):
         self._begin(far, near)
 
     def _begin(self, near: SimulatedChannel, far: SimulatedChannel) -> None:
-        self.dispatch(near, lambda endpoint: endpoint.opened(far))
+        self.dispatch(near, far.begin)
         for message in self._repeats.pop((near.owner, near.peer), ()):
-            self.dispatch(near, lambda endpoint, again=message: far.take(endpoint, again))
+            self.dispatch(near, far.taking(message))
 
     def _delay(self, process: ProcessId, peer: ProcessId) -> float:
         factor = self.faults.slow.get((process, peer), 1.0)

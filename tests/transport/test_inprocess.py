@@ -34,6 +34,34 @@ def test_a_receiver_that_does_not_keep_up_has_its_session_closed(monkeypatch: py
     assert (a.told("closed"), b.told("closed")) == ([B], [A])
 
 
+def test_a_session_is_closed_when_too_many_bytes_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inprocess, "QUEUE_BYTES", 3_000)
+    world = world_of()
+    a, b = pair(world)
+
+    for _ in range(9):
+        a.channel.send(b"x" * 1_000)
+    world.settle()
+
+    assert [len(message) for message in b.messages()] == [1_000] * 3
+    assert (a.told("closed"), b.told("closed")) == ([B], [A])
+
+
+def test_one_message_of_any_size_passes_and_what_is_read_counts_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inprocess, "QUEUE_BYTES", 3_000)
+    world = world_of()
+    a, b = pair(world)
+
+    for _ in range(4):
+        a.channel.send(b"x" * 10_000)
+        world.settle()
+
+    assert len(b.messages()) == 4
+    assert a.told("closed") == []
+
+
 def test_what_arrived_before_the_end_is_still_received() -> None:
     world = world_of()
     a, b = pair(world)

@@ -151,3 +151,36 @@ def test_the_same_seed_gives_the_same_delays() -> None:
 
     assert arrivals[0] == arrivals[1]
     assert arrivals[0] != arrivals[2]
+
+
+def test_a_stalled_process_reads_when_it_wakes_what_still_stands() -> None:
+    net = Net()
+    a, b = net.pair()
+    net.network.stall(B)
+    for n in range(3):
+        a.channel.send(n)
+    net.settle()
+    assert b.messages() == []
+    assert net.network.unread_bytes > 0
+
+    net.network.wake(B)
+    net.settle()
+
+    assert b.messages() == [0, 1, 2]
+    assert net.network.unread_bytes == 0
+
+
+def test_a_session_with_one_that_reads_nothing_is_closed_at_its_bound() -> None:
+    net = Net(queue_bytes=3_000)
+    a, b = net.pair()
+    net.network.stall(B)
+
+    for _ in range(99):
+        a.channel.send(b"x" * 1_000)
+        net.settle()
+        assert net.network.unread_bytes < 5_000
+
+    assert a.told("closed") == [B]
+    net.network.wake(B)
+    net.settle()
+    assert b.told("closed") == [A]
