@@ -22,8 +22,10 @@ from crescando.consensus.multipaxos.messages import (
     Heartbeat,
     HeartbeatReply,
     Nack,
+    Petition,
     Prepare,
     Promise,
+    Removed,
     Snapshot,
 )
 from crescando.engine.base import Results
@@ -70,8 +72,10 @@ WireMessage = (
     | Heartbeat
     | HeartbeatReply
     | Nack
+    | Petition
     | Prepare
     | Promise[Batch]
+    | Removed
     | Snapshot[RouterSnapshot]
     | ConfigRequest
     | ConfigState

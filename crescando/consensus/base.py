@@ -10,19 +10,32 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from crescando.consensus.membership import Change
+from crescando.consensus.quorum import Membership
 from crescando.types import ProcessId
 
 V = TypeVar("V")
 
 
+EPOCH_SHIFT = 40
+"""Bits of an attempt below its cluster epoch; no epoch lives through a trillion elections."""
+
+
 class Ballot(NamedTuple):
     """A proposal number that only one member can open.
 
-    Ordered by `attempt`; `node`, which contains the incarnation, breaks ties.
+    Ordered by `attempt`, whose high bits are the cluster epoch, so that every
+    ballot of an epoch is above all of the epochs before; `node`, which contains
+    the incarnation, breaks ties.
     """
 
     attempt: int
     node: ProcessId
+
+    @property
+    def epoch(self) -> int:
+        """The cluster epoch that this ballot belongs to."""
+        return self.attempt >> EPOCH_SHIFT
 
 
 NO_BALLOT = Ballot(0, ProcessId("", "", 0))
@@ -43,6 +56,10 @@ class BroadcastOutput(Generic[V]):
         before `learned`.
     snapshot_for : list of ProcessId
         Members so far behind that they need a snapshot of the state machine.
+    membership : Membership or None
+        The newest one, if a change was learned in this turn.
+    stop : str
+        Not empty: this member must stop for good, and why.
     wake_at_s : float or None
     """
 
@@ -50,6 +67,8 @@ class BroadcastOutput(Generic[V]):
     learned: list[tuple[int, V | None]] = field(default_factory=list)
     install: tuple[int, Any] | None = None
     snapshot_for: list[ProcessId] = field(default_factory=list)
+    membership: Membership | None = None
+    stop: str = ""
     wake_at_s: float | None = None
 
 
@@ -75,6 +94,16 @@ class AtomicBroadcast(Protocol[V]):
     @property
     def leader(self) -> ProcessId | None:
         """Whom this member believes to lead."""
+        ...
+
+    @property
+    def membership(self) -> Membership:
+        """The newest membership this member has learned; perhaps not in force yet."""
+        ...
+
+    @property
+    def peers(self) -> tuple[ProcessId, ...]:
+        """Every other router with which a session is wanted."""
         ...
 
     @property
@@ -107,6 +136,24 @@ class AtomicBroadcast(Protocol[V]):
         """Whether a majority has answered this leader within the election time."""
         ...
 
+    def request_change(self, change: Change) -> str:
+        """Propose a change of the membership.
+
+        Returns
+        -------
+        str
+            Empty if it was proposed; `membership` tells when it is learned. Else
+            why not.
+        """
+        ...
+
+    def attest(self, instance: int, digest: bytes) -> None:
+        """State the digest of this member's state machine after an instance.
+
+        Members compare; one whose digest differs from a majority's stops.
+        """
+        ...
+
     def provide_snapshot(self, peer: ProcessId, instance: int, state: Any) -> None:
         """Send a member the snapshot that `snapshot_for` asked for."""
         ...
@@ -121,6 +168,10 @@ class AtomicBroadcast(Protocol[V]):
 
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
         """Learn that a session with a member has ended."""
+        ...
+
+    def on_refused(self, peer: ProcessId, now_s: float) -> None:
+        """Learn that a session with a member cannot be had now."""
         ...
 
     def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:

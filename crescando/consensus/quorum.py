@@ -12,12 +12,19 @@ from crescando.types import ProcessId
 class Membership:
     """The routers that decide instances, under a configuration number.
 
-    The number grows with each change of membership; a fixed membership is
-    number 0 for ever.
+    Attributes
+    ----------
+    number : int
+        Grows by one with each change.
+    members : tuple of ProcessId
+        In the order in which they joined.
+    start : int
+        The first instance that this membership governs.
     """
 
     number: int
     members: tuple[ProcessId, ...]
+    start: int = 1
 
     @property
     def majority(self) -> int:

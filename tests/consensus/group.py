@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import Any
 
 from crescando.consensus.base import Ballot
+from crescando.consensus.membership import Change
 from crescando.consensus.multipaxos.replica import PaxosTiming, Replica
 from crescando.consensus.quorum import Membership
 from crescando.types import ProcessId
@@ -41,6 +42,7 @@ class Group:
 
     def __init__(self, n: int = 3, *, timing: PaxosTiming | None = None, seed: int = 0) -> None:
         self.timing = timing or PaxosTiming()
+        self.seed = seed
         self.members = tuple(router(i) for i in range(1, n + 1))
         membership = Membership(0, self.members)
         self.replicas: dict[ProcessId, Replica[str]] = {
@@ -53,12 +55,31 @@ class Group:
         self.held: set[tuple[ProcessId, ProcessId]] = set()
         self.paused: set[ProcessId] = set()
         self.crashed: set[ProcessId] = set()
+        self.stopped: dict[ProcessId, str] = {}
         self._wake_at_s: dict[ProcessId, float | None] = {}
         for me, replica in self.replicas.items():
             replica.on_start(0.0)
             self._wake_at_s[me] = 0.0
         for a, b in combinations(self.members, 2):
             self.connect(a, b)
+
+    def join(self, me: ProcessId, *knows: ProcessId, epoch: int = 0) -> None:
+        """Start a router that is no member, and that knows some routers by hearsay."""
+        hearsay = Membership(0, knows or self.members)
+        self.members = (*self.members, me)
+        self.replicas[me] = Replica(me, hearsay, self.timing, random.Random(f"{self.seed}/{me}"), epoch=epoch)
+        self.learned[me] = []
+        self.replicas[me].on_start(self.now_s)
+        self._wake_at_s[me] = self.now_s
+        self.rejoin(me)
+
+    def change(self, me: ProcessId, **what: ProcessId | bool) -> str:
+        """Ask a leader for a change of the newest membership it knows."""
+        answer = self.replicas[me].request_change(
+            Change(self.replicas[me].membership.number, **what)  # type: ignore[arg-type]
+        )
+        self.turn(me)
+        return answer
 
     def __getitem__(self, me: ProcessId) -> Replica[str]:
         return self.replicas[me]
@@ -123,6 +144,9 @@ class Group:
         if output.snapshot_for:
             self._send(me, self.replicas[me].flush(self.now_s).send)
         self._wake_at_s[me] = output.wake_at_s
+        if output.stop:
+            self.stopped[me] = output.stop
+            self.crash(me)
 
     def _send(self, me: ProcessId, messages: list[tuple[ProcessId, Any]]) -> None:
         for peer, message in messages:

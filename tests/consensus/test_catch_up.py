@@ -108,7 +108,7 @@ def test_one_that_lags_further_gets_a_snapshot_and_goes_on_behind_it() -> None:
 def test_an_old_snapshot_changes_nothing() -> None:
     group, values = with_absent_r3(3)
 
-    group[R1].on_message(R2, Snapshot(2, ("wrong",)), group.now_s)
+    group[R1].on_message(R2, Snapshot(2, ("wrong",), group[R1].memberships.encode()), group.now_s)
     output = group[R1].flush(group.now_s)
 
     assert output.install is None
@@ -120,7 +120,7 @@ def test_a_snapshot_replaces_what_was_learned_in_the_same_turn() -> None:
     group, values = with_absent_r3(6)
     group[R3].on_message(R1, Decided(1, tuple(values[:2]), 6), group.now_s)
 
-    group[R3].on_message(R1, Snapshot(4, ((1, "s"),)), group.now_s)
+    group[R3].on_message(R1, Snapshot(4, ((1, "s"),), group[R1].memberships.encode()), group.now_s)
     group[R3].on_message(R1, Decided(5, tuple(values[4:]), 6), group.now_s)
     output = group[R3].flush(group.now_s)
 
@@ -134,7 +134,7 @@ def test_decided_values_that_are_known_already_change_nothing() -> None:
     group[R2].on_message(R1, Decided(1, ("x", "y", "z"), 3), group.now_s)
 
     assert group[R2].flush(group.now_s).learned == []
-    assert group[R2].learner.values_from(1, 9) == tuple(values)
+    assert group[R2].learner.values_from(1, 9, 1 << 20) == tuple(values)
 
 
 def test_a_fetch_beyond_what_is_learned_is_answered_with_nothing() -> None:

@@ -111,7 +111,7 @@ def test_backing_counts_from_the_sending_of_the_heartbeat() -> None:
 
 
 def test_a_cut_off_member_that_returns_does_not_unseat_a_working_leader() -> None:
-    group = led_by_r1()
+    group = led_by_r1(timing=PaxosTiming(removal_s=1e6))
     before = group[R1].ballot
     for _ in range(20):
         group.isolate(R3)
@@ -271,6 +271,7 @@ def test_a_candidate_that_lacks_what_a_promiser_has_forgotten_learns_it_first() 
 def test_a_promise_that_comes_after_a_quorum_of_others_changes_nothing() -> None:
     group = candidate_r3()
     group[R3].on_message(R2, Promise(group[R3].ballot, (), 0, 0), group.now_s)
+    group.turn(R3)
     assert group[R3].is_leader
 
     group[R3].on_message(R1, Promise(group[R3].ballot, (), 9, 8), group.now_s)
@@ -278,20 +279,28 @@ def test_a_promise_that_comes_after_a_quorum_of_others_changes_nothing() -> None
     assert group[R3].is_leader
 
 
-def test_messages_of_strangers_are_ignored() -> None:
+def test_what_a_stranger_says_of_itself_is_ignored() -> None:
     group = led_by_r1()
-    before = group[R2].ballot
+    before = group[R1].ballot
+    high = Ballot(99, STRANGER)
 
-    for message in (
-        Prepare(Ballot(99, STRANGER), 1),
-        Heartbeat(Ballot(99, STRANGER), 9, 9, 0.0),
-        Canvass(99, 9),
-    ):
-        group[R2].on_message(STRANGER, message, group.now_s)
-    output = group[R2].flush(group.now_s)
+    for message in (Canvass(99, 9), CanvassReply(99, True, high, 9), Nack(high), Promise(high, (), 9, 9)):
+        for me in (R1, R2):
+            group[me].on_message(STRANGER, message, group.now_s)
+            assert group[me].flush(group.now_s).send == []
 
-    assert output.send == []
-    assert (group[R2].ballot, group[R2].leader) == (before, R1)
+    assert group.ballots() == {before}
+    assert group.leaders() == [R1]
+
+
+def test_a_leader_that_became_a_member_unnoticed_is_followed_like_any_other() -> None:
+    group = led_by_r1()
+
+    group[R2].on_message(STRANGER, Prepare(Ballot(99, STRANGER), 1), group.now_s)
+    group[R2].on_message(STRANGER, Heartbeat(Ballot(99, STRANGER), 0, 0, 0.0), group.now_s)
+
+    assert group[R2].ballot == Ballot(99, STRANGER)
+    assert group[R2].leader == STRANGER
 
 
 def test_nothing_is_sent_to_a_member_without_a_session() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from crescando.consensus.base import Ballot
+from crescando.consensus.membership import Change
 from crescando.consensus.multipaxos.leader import Leader
 from crescando.consensus.multipaxos.messages import Accept, Promise, Vote
 from crescando.consensus.quorum import Membership
@@ -21,27 +22,68 @@ def promise(*votes: Vote[str], ballot: Ballot = BALLOT) -> Promise[str]:
 
 
 def prepared(*promises: Promise[str], first: int = 1) -> tuple[Leader[str], dict[int, str | None], list[int]]:
-    leader: Leader[str] = Leader(BALLOT, MEMBERSHIP, first)
+    """Give a leader that has carried out what some promises found: what was decided, what is open."""
+    leader: Leader[str] = Leader(BALLOT, first)
     for peer, given in zip((R1, R2, R3), promises, strict=False):
         leader.on_promise(peer, given)
-    decided, proposed = leader.prepare()
-    return leader, decided, proposed
+    decided: dict[int, str | None] = {}
+    while leader.has_found_votes:
+        instance = leader.next_instance
+        found = leader.take_found()
+        if found is not None and found.is_chosen:
+            assert not isinstance(found.value, Change)
+            decided[instance] = found.value
+    return leader, decided, sorted(leader.open)
 
 
 def test_a_quorum_of_promises_ends_phase_1() -> None:
-    leader: Leader[str] = Leader(BALLOT, MEMBERSHIP, 1)
+    leader: Leader[str] = Leader(BALLOT, 1)
 
-    assert not leader.on_promise(R2, promise())
-    assert not leader.on_promise(R2, promise())
-    assert leader.on_promise(R3, promise())
+    leader.on_promise(R2, promise())
+    leader.on_promise(R2, promise())
+    assert not leader.may_propose(MEMBERSHIP)
+
+    leader.on_promise(R3, promise())
+    assert leader.may_propose(MEMBERSHIP)
 
 
 def test_promises_of_other_ballots_and_strangers_do_not_count() -> None:
-    leader: Leader[str] = Leader(BALLOT, MEMBERSHIP, 1)
+    leader: Leader[str] = Leader(BALLOT, 1)
 
-    assert not leader.on_promise(R2, promise(ballot=Ballot(6, R1)))
-    assert not leader.on_promise(STRANGER, promise())
-    assert not leader.on_promise(R3, promise())
+    leader.on_promise(R2, promise(ballot=Ballot(6, R1)))
+    leader.on_promise(STRANGER, promise())
+    leader.on_promise(R3, promise())
+
+    assert not leader.may_propose(MEMBERSHIP)
+
+
+def test_a_larger_membership_needs_further_promises() -> None:
+    leader: Leader[str] = Leader(BALLOT, 1)
+    larger = Membership(1, (R1, R2, R3, STRANGER), 9)
+
+    leader.on_promise(R1, promise())
+    leader.on_promise(R2, promise())
+    assert leader.may_propose(MEMBERSHIP)
+    assert not leader.may_propose(larger)
+
+    leader.on_promise(STRANGER, promise())
+    assert leader.may_propose(larger)
+
+
+def test_a_promise_that_comes_late_binds_what_is_not_proposed_yet() -> None:
+    leader, _, _ = prepared(promise(), promise())
+    assert leader.propose("mine") == 1
+
+    leader.on_promise(R3, promise(vote(1, 3, "too late"), vote(3, 3, "c")))
+
+    assert leader.open[1].value == "mine"
+    assert leader.has_found_votes
+    assert [leader.take_found(), leader.take_found()] == [None, vote(3, 3, "c")]
+    assert {instance: record.value for instance, record in leader.open.items()} == {
+        1: "mine",
+        2: None,
+        3: "c",
+    }
 
 
 def test_the_vote_of_the_highest_ballot_is_proposed_again() -> None:
@@ -95,21 +137,13 @@ def test_without_votes_the_first_proposal_takes_the_first_instance() -> None:
     assert [leader.propose("x"), leader.propose("y")] == [9, 10]
 
 
-def test_promises_after_phase_1_change_nothing() -> None:
-    leader, _, _ = prepared(promise(), promise())
-
-    assert not leader.on_promise(R3, promise(vote(1, 6, "late")))
-    assert leader.propose("mine") == 1
-    assert leader.open[1].value == "mine"
-
-
 def test_an_instance_is_decided_once_a_quorum_has_accepted() -> None:
     leader, _, _ = prepared(promise(), promise())
     instance = leader.propose("x")
 
-    assert not leader.on_accepted(R1, instance)
-    assert not leader.on_accepted(R1, instance)
-    assert not leader.on_accepted(STRANGER, instance)
-    assert leader.on_accepted(R3, instance)
+    assert not leader.on_accepted(R1, instance, MEMBERSHIP)
+    assert not leader.on_accepted(R1, instance, MEMBERSHIP)
+    assert not leader.on_accepted(STRANGER, instance, MEMBERSHIP)
+    assert leader.on_accepted(R3, instance, MEMBERSHIP)
     leader.open.pop(instance)
-    assert not leader.on_accepted(R2, instance)
+    assert not leader.on_accepted(R2, instance, MEMBERSHIP)

@@ -33,7 +33,7 @@ def test_no_ops_are_given_out_like_values() -> None:
     learner.decide(1, None)
 
     assert learner.advance() == [(1, None)]
-    assert learner.values_from(1, 9) == (None,)
+    assert learner.values_from(1, 9, 1 << 20) == (None,)
 
 
 @given(st.permutations(range(1, 9)))
@@ -53,16 +53,16 @@ def test_what_was_given_out_is_not_decided_again() -> None:
     learner.decide(1, "other")
 
     assert learner.advance() == []
-    assert learner.values_from(1, 1) == ("a",)
+    assert learner.values_from(1, 1, 1 << 20) == ("a",)
 
 
 def test_values_are_limited_in_number_and_to_what_is_learned() -> None:
     learner = learner_of("a", "b", "c")
     learner.decide(5, "e")
 
-    assert learner.values_from(1, 2) == ("a", "b")
-    assert learner.values_from(2, 64) == ("b", "c")
-    assert learner.values_from(4, 64) == ()
+    assert learner.values_from(1, 2, 1 << 20) == ("a", "b")
+    assert learner.values_from(2, 64, 1 << 20) == ("b", "c")
+    assert learner.values_from(4, 64, 1 << 20) == ()
 
 
 def test_trim_forgets_learned_values_only() -> None:

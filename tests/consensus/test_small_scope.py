@@ -40,14 +40,14 @@ class State:
     @classmethod
     def first(cls, acceptor: type[Acceptor[str]]) -> State:
         leaders: list[Leader[str]] = [
-            Leader(Ballot(attempt, MEMBERS[attempt - 1]), MEMBERSHIP, INSTANCE) for attempt in (1, 2)
+            Leader(Ballot(attempt, MEMBERS[attempt - 1]), INSTANCE) for attempt in (1, 2)
         ]
         return cls([acceptor() for _ in MEMBERS], leaders, frozenset(), {}, frozenset())
 
     def copy(self) -> State:
         return State(
             [replace(acceptor, votes=dict(acceptor.votes)) for acceptor in self.acceptors],
-            [replace(known, promises=dict(known.promises), open=dict(known.open)) for known in self.leaders],
+            [copy_leader(known) for known in self.leaders],
             self.asked,
             dict(self.promises),
             self.cast,
@@ -57,7 +57,8 @@ class State:
         acceptors = tuple((a.promised.attempt, _summary(a.votes.values())) for a in self.acceptors)
         leaders = tuple(
             (
-                tuple(sorted((peer, _summary(p.votes)) for peer, p in leader.promises.items())),
+                tuple(sorted(leader.promised)),
+                _summary(leader.votes.values()),
                 leader.open[INSTANCE].value if leader.is_prepared else "",
             )
             for leader in self.leaders
@@ -78,9 +79,12 @@ class State:
         leader, acceptor = state.leaders[i], state.acceptors[j]
         if what == "promise":
             promise = state.promises.pop((i, j))
-            if leader.on_promise(MEMBERS[j], promise):
-                leader.prepare()
-                if not leader.open:
+            leader.on_promise(MEMBERS[j], promise)
+            if not leader.is_prepared and leader.may_propose(MEMBERSHIP):
+                leader.is_prepared = True
+                if leader.has_found_votes:
+                    leader.take_found()
+                else:
                     leader.propose(f"of {i}")
             return state
         state.asked |= {action}
@@ -101,6 +105,20 @@ class State:
         return frozenset(
             value for (_, value), known in voters.items() if MEMBERSHIP.is_quorum({MEMBERS[j] for j in known})
         )
+
+
+def copy_leader(leader: Leader[str]) -> Leader[str]:
+    copied: Leader[str] = Leader(
+        leader.ballot,
+        leader.first,
+        set(leader.promised),
+        dict(leader.votes),
+        leader.last_vote,
+        leader.is_prepared,
+        open=dict(leader.open),
+    )
+    copied.next_instance = leader.next_instance
+    return copied
 
 
 def _summary(votes: object) -> tuple[tuple[int, str | None], ...]:

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 from crescando import wire
 from crescando.consensus.base import NO_BALLOT, Ballot
+from crescando.consensus.membership import Change, Memberships
 from crescando.consensus.multipaxos import messages as paxos
+from crescando.consensus.quorum import Membership
 from crescando.engine.base import Count, Failed, Partials, Rejection, Results, Rows, Written
 from crescando.engine.statement import Column
 from crescando.errors import RemoteProtocolError
@@ -31,6 +33,8 @@ from tests.ecast.parties import CLIENT, OTHER, S0, S1, U0, batch, configure, of,
 from tests.ecast.test_stability import Learner
 
 BALLOT = Ballot(7, ProcessId("router", "r1", 3))
+MEMBERSHIPS = Memberships.begin(8, Membership(0, (BALLOT.node,)))
+MEMBERSHIPS.learn(4, Change(0, add=ProcessId("router", "r2", 1)))
 SUBMISSION = of(write(1, point(S0, S1)), read(2), write(3), acknowledged=2)
 BATCH = batch(SUBMISSION, of(write(1, sender=OTHER)))
 SCOPE = (KeyRange(0, 9), KeyRange(11, RING_MAX))
@@ -59,17 +63,20 @@ def deliveries() -> Any:
 MESSAGES: list[Any] = [
     paxos.Accept(BALLOT, 3, BATCH, 2),
     paxos.Accept(BALLOT, 3, None, 2),
+    paxos.Accept(BALLOT, 3, Change(4, remove=BALLOT.node), 2),
     paxos.Accepted(BALLOT, 1),
     paxos.Canvass(4, 3),
     paxos.CanvassReply(4, True, NO_BALLOT, 3),
     paxos.Decided(4, (BATCH, None, BATCH), 9),
     paxos.Fetch(1),
-    paxos.Heartbeat(BALLOT, 8, 4, 123.456),
+    paxos.Heartbeat(BALLOT, 8, 4, 123.456, paxos.Attestation(7, b"digest")),
     paxos.HeartbeatReply(BALLOT, 8, -0.5),
     paxos.Nack(BALLOT),
     paxos.Prepare(BALLOT, 1),
     paxos.Promise(BALLOT, (paxos.Vote(3, BALLOT, BATCH), paxos.Vote(4, BALLOT, None, True)), 2, 1),
-    paxos.Snapshot(4, snapshot()),
+    paxos.Petition(2),
+    paxos.Removed(2, 7),
+    paxos.Snapshot(4, snapshot(), MEMBERSHIPS.encode()),
     ecast.ConfigRequest(),
     ecast.ConfigState(5, b"\x00\xffconfig"),
     ecast.Confirm(-1),

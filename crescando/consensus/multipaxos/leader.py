@@ -1,8 +1,14 @@
 """The proposer role of one ballot: phase 1 once, then a window of open instances.
 
 Rules of the file: a leader proposes in an instance at most one value per
-ballot (INV-4); what phase 1 found voted for is proposed again, holes below the
-highest vote become no-ops; an instance is decided when a quorum has accepted it.
+ballot (INV-4), and nothing before a quorum of the membership that governs the
+instance has promised; what phase 1 found voted for is proposed again, holes
+below the highest vote become no-ops; an instance is decided when a quorum of
+its own membership has accepted it.
+
+Phase 1 never quite ends: when a membership changes, a leader may need the
+promises of new members before it goes on. Promises therefore gather, and each
+instance asks whether there are enough of them for it.
 """
 
 from __future__ import annotations
@@ -11,7 +17,8 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from crescando.consensus.base import Ballot
-from crescando.consensus.multipaxos.messages import Accept, Promise
+from crescando.consensus.membership import Change
+from crescando.consensus.multipaxos.messages import Accept, Promise, Vote
 from crescando.consensus.quorum import Membership
 from crescando.types import ProcessId
 
@@ -22,7 +29,7 @@ V = TypeVar("V")
 class Open(Generic[V]):
     """An instance that is proposed and not yet decided."""
 
-    value: V | None
+    value: V | Change | None
     accepted: set[ProcessId] = field(default_factory=set)
 
 
@@ -33,76 +40,85 @@ class Leader(Generic[V]):
     Parameters
     ----------
     ballot : Ballot
-    membership : Membership
     first : int
         The lowest instance this proposer did not know to be decided.
+
+    Attributes
+    ----------
+    promised : set of ProcessId
+    votes : dict of int to Vote
+        The vote that binds each instance not proposed yet.
+    last_vote : int
+        The highest instance for which a promise named a vote.
+    is_prepared : bool
+        Whether enough have promised for the first open instance.
+    next_instance : int
+        The lowest instance not proposed by this ballot.
+    open : dict of int to Open
     """
 
     ballot: Ballot
-    membership: Membership
     first: int
-    promises: dict[ProcessId, Promise[V]] = field(default_factory=dict)
+    promised: set[ProcessId] = field(default_factory=set)
+    votes: dict[int, Vote[V]] = field(default_factory=dict)
+    last_vote: int = 0
     is_prepared: bool = False
-    next_instance: int = 0
+    next_instance: int = field(init=False)
     open: dict[int, Open[V]] = field(default_factory=dict)
 
-    def on_promise(self, peer: ProcessId, promise: Promise[V]) -> bool:
-        """Count a promise; True the moment a quorum has promised."""
-        if self.is_prepared or promise.ballot != self.ballot:
-            return False
-        self.promises[peer] = promise
-        return self.membership.is_quorum(self.promises.keys())
+    def __post_init__(self) -> None:
+        self.next_instance = self.first
 
-    def prepare(self) -> tuple[dict[int, V | None], list[int]]:
-        """End phase 1.
+    def on_promise(self, peer: ProcessId, promise: Promise[V]) -> None:
+        """Count a promise, and keep the votes that bind what is not proposed yet."""
+        if promise.ballot != self.ballot or peer in self.promised:
+            return
+        self.promised.add(peer)
+        for vote in promise.votes:
+            if vote.instance < self.next_instance:
+                # A quorum had promised before this instance was proposed: that one sufficed.
+                continue
+            self.last_vote = max(self.last_vote, vote.instance)
+            known = self.votes.get(vote.instance)
+            if known is None or (vote.is_chosen, vote.ballot) > (known.is_chosen, known.ballot):
+                self.votes[vote.instance] = vote
 
-        Returns
-        -------
-        decided : dict of int to value
-            Instances that some promiser knows to be decided.
-        proposed : list of int
-            Instances to be accepted anew, now open.
+    def may_propose(self, membership: Membership) -> bool:
+        """Say whether enough have promised for an instance that `membership` governs."""
+        return membership.is_quorum(self.promised)
+
+    @property
+    def has_found_votes(self) -> bool:
+        """Whether the next instance must take what phase 1 found, or a no-op."""
+        return self.next_instance <= self.last_vote
+
+    def take_found(self) -> Vote[V] | None:
+        """Give the vote that binds the next instance, and pass on to the one after; None for a hole.
 
         References
         ----------
         Lamport 2001, §3: re-proposal and no-ops for gaps.
         """
-        best: dict[int, tuple[bool, Ballot, V | None]] = {}
-        for promise in self.promises.values():
-            for vote in promise.votes:
-                known = best.get(vote.instance)
-                rank = (vote.is_chosen, vote.ballot)
-                if known is None or rank > known[:2]:
-                    best[vote.instance] = (vote.is_chosen, vote.ballot, vote.value)
-        last = max(best, default=self.first - 1)
-        decided: dict[int, V | None] = {}
-        proposed: list[int] = []
-        for instance in range(self.first, last + 1):
-            is_chosen, _, value = best.get(instance, (False, self.ballot, None))
-            if is_chosen:
-                decided[instance] = value
-            else:
-                self.open[instance] = Open(value)
-                proposed.append(instance)
-        self.is_prepared = True
-        self.promises.clear()
-        self.next_instance = last + 1
-        return decided, proposed
+        found = self.votes.pop(self.next_instance, None)
+        if found is None or not found.is_chosen:
+            self.open[self.next_instance] = Open(None if found is None else found.value)
+        self.next_instance += 1
+        return found
 
-    def propose(self, value: V) -> int:
+    def propose(self, value: V | Change | None) -> int:
         """Open the next instance for a value."""
         instance = self.next_instance
         self.next_instance += 1
         self.open[instance] = Open(value)
         return instance
 
-    def on_accepted(self, peer: ProcessId, instance: int) -> bool:
-        """Count a vote; True the moment a quorum has accepted."""
+    def on_accepted(self, peer: ProcessId, instance: int, membership: Membership) -> bool:
+        """Count a vote; True the moment a quorum of the instance's membership has accepted."""
         record = self.open.get(instance)
         if record is None:
             return False
         record.accepted.add(peer)
-        return self.membership.is_quorum(record.accepted)
+        return membership.is_quorum(record.accepted)
 
     def accept_message(self, instance: int, chosen: int) -> Accept[V]:
         """Give the phase 2a message of an open instance."""

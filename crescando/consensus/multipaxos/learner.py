@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from crescando.consensus.membership import Change
+
 V = TypeVar("V")
 
 
@@ -16,38 +18,64 @@ V = TypeVar("V")
 class Learner(Generic[V]):
     """Decided values; `learned` is the watermark up to which they were given out."""
 
-    decided: dict[int, V | None] = field(default_factory=dict)
+    decided: dict[int, V | Change | None] = field(default_factory=dict)
     learned: int = 0
     trimmed: int = 0
+    n_bytes: int = 0
 
-    def decide(self, instance: int, value: V | None) -> None:
+    def decide(self, instance: int, value: V | Change | None) -> None:
         """Record that an instance is decided."""
-        if instance > self.learned:
+        if instance > self.learned and instance not in self.decided:
             self.decided[instance] = value
+            self.n_bytes += size_of(value)
 
-    def advance(self) -> list[tuple[int, V | None]]:
+    def advance(self) -> list[tuple[int, V | Change | None]]:
         """Give out what has become contiguous."""
-        out: list[tuple[int, V | None]] = []
+        out: list[tuple[int, V | Change | None]] = []
         while self.learned + 1 in self.decided:
             self.learned += 1
             out.append((self.learned, self.decided[self.learned]))
         return out
 
-    def values_from(self, first: int, limit: int) -> tuple[V | None, ...]:
-        """Give at most `limit` learned values of consecutive instances from `first` on."""
-        last = min(self.learned, first + limit - 1)
-        return tuple(self.decided[instance] for instance in range(first, last + 1))
+    def values_from(self, first: int, limit: int, n_bytes: int) -> tuple[V | Change | None, ...]:
+        """Give learned values of consecutive instances from `first` on.
+
+        At most `limit` of them, and no further one once they weigh `n_bytes`.
+        """
+        values: list[V | Change | None] = []
+        weight = 0
+        for instance in range(first, min(self.learned, first + limit - 1) + 1):
+            if values and weight >= n_bytes:
+                break
+            values.append(self.decided[instance])
+            weight += size_of(values[-1])
+        return tuple(values)
 
     def trim(self, instance: int) -> None:
         """Forget learned values up to `instance`."""
         instance = min(instance, self.learned)
         for gone in range(self.trimmed + 1, instance + 1):
-            self.decided.pop(gone, None)
+            self.n_bytes -= size_of(self.decided.pop(gone, None))
         self.trimmed = max(self.trimmed, instance)
+
+    def lag_floor(self, instances: int, n_bytes: int) -> int:
+        """Give the instance up to which values must go for at most so many to be kept."""
+        floor = max(self.trimmed, self.learned - instances)
+        kept = self.n_bytes - sum(size_of(self.decided[i]) for i in range(self.trimmed + 1, floor + 1))
+        while kept > n_bytes and floor < self.learned:
+            floor += 1
+            kept -= size_of(self.decided[floor])
+        return floor
 
     def jump(self, instance: int) -> None:
         """Stand at `instance` because a snapshot of it was installed."""
         for gone in [known for known in self.decided if known <= instance]:
-            del self.decided[gone]
+            self.n_bytes -= size_of(self.decided.pop(gone))
         self.learned = instance
         self.trimmed = max(self.trimmed, instance)
+
+
+def size_of(value: object) -> int:
+    """Give a value's weight in bytes, if it states one as ``n_bytes``."""
+    size: int = getattr(value, "n_bytes", 0)
+    return size

@@ -1,4 +1,8 @@
-"""The messages of Multi-Paxos, named as in Lamport 2001, "Paxos Made Simple"."""
+"""The messages of Multi-Paxos, named as in Lamport 2001, "Paxos Made Simple".
+
+`V` is the type of values; a value may also be a `Change` of the membership, or
+None for a no-op.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from crescando.consensus.base import Ballot
+from crescando.consensus.membership import Change, MembershipsState
 
 V = TypeVar("V")
 S = TypeVar("S")
@@ -40,7 +45,7 @@ class Vote(msgspec.Struct, Generic[V], frozen=True, array_like=True):
 
     instance: int
     ballot: Ballot
-    value: V | None
+    value: V | Change | None
     is_chosen: bool = False
 
 
@@ -58,7 +63,7 @@ class Accept(msgspec.Struct, Generic[V], frozen=True, array_like=True, tag="acce
 
     ballot: Ballot
     instance: int
-    value: V | None
+    value: V | Change | None
     chosen: int
 
 
@@ -75,13 +80,24 @@ class Nack(msgspec.Struct, frozen=True, array_like=True, tag="nack"):
     promised: Ballot
 
 
+class Attestation(msgspec.Struct, frozen=True, array_like=True):
+    """The digest of a state machine after an instance."""
+
+    instance: int
+    digest: bytes
+
+
 class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag="heartbeat"):
-    """The leader lives; decided up to `chosen`; values up to `trim` may be forgotten."""
+    """The leader lives; decided up to `chosen`; values up to `trim` may be forgotten.
+
+    `agreed` is what a majority of the members attest to.
+    """
 
     ballot: Ballot
     chosen: int
     trim: int
     sent_s: float
+    agreed: Attestation | None = None
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, array_like=True, tag="heartbeat-reply"):
@@ -90,19 +106,21 @@ class HeartbeatReply(msgspec.Struct, frozen=True, array_like=True, tag="heartbea
     ballot: Ballot
     learned: int
     sent_s: float
+    attested: Attestation | None = None
 
 
 class Fetch(msgspec.Struct, frozen=True, array_like=True, tag="fetch"):
     """Ask for decided values from `first` on."""
 
     first: int
+    epoch: int = 0
 
 
 class Decided(msgspec.Struct, Generic[V], frozen=True, array_like=True, tag="decided"):
     """Decided values of consecutive instances from `first` on."""
 
     first: int
-    values: tuple[V | None, ...]
+    values: tuple[V | Change | None, ...]
     learned: int
 
 
@@ -111,3 +129,17 @@ class Snapshot(msgspec.Struct, Generic[S], frozen=True, array_like=True, tag="sn
 
     instance: int
     state: S
+    memberships: MembershipsState
+
+
+class Petition(msgspec.Struct, frozen=True, array_like=True, tag="petition"):
+    """A router that is no member wishes to be one, or to stand by until a place is free."""
+
+    epoch: int
+
+
+class Removed(msgspec.Struct, frozen=True, array_like=True, tag="removed"):
+    """The receiver is no member any more, or belongs to an epoch that has ended."""
+
+    epoch: int
+    number: int

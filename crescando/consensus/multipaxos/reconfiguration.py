@@ -1,0 +1,76 @@
+"""Which change of the membership a leader proposes by itself.
+
+Rules of the file: a member whose node has come back as a new incarnation is
+dead, and is replaced at once; a member that has not answered for the removal
+time is removed, unless too few would be left; a free place goes to whoever has
+petitioned longest. Whoever petitions while there is no free place stands by.
+The removal time is far longer than the election time: a leader is replaced
+for being slow, a member only for being gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from crescando.consensus.membership import Change, Memberships
+from crescando.types import ProcessId
+
+
+@dataclass(slots=True)
+class Reconfiguration:
+    """A leader's care for the membership.
+
+    Parameters
+    ----------
+    me : ProcessId
+    removal_s : float
+        Silence after which a member is removed.
+    minimum : int
+        Fewer members than this are never left by removing a silent one.
+
+    Attributes
+    ----------
+    petitioners : dict of ProcessId to None
+        Routers that wish to be members and have a session, longest first.
+    """
+
+    me: ProcessId
+    removal_s: float
+    minimum: int
+    petitioners: dict[ProcessId, None] = field(default_factory=dict)
+    _heard_s: dict[ProcessId, float] = field(default_factory=dict)
+
+    def lead(self) -> None:
+        """Begin to lead, or to look anew: silence counts from when a member is next looked at."""
+        self._heard_s.clear()
+
+    def hear(self, peer: ProcessId, now_s: float) -> None:
+        """Note that a member has answered; the end of a session takes nothing of it back."""
+        self._heard_s[peer] = now_s
+
+    def on_petition(self, peer: ProcessId) -> None:
+        """Remember whoever wishes to be a member."""
+        self.petitioners.setdefault(peer)
+
+    def forget(self, peer: ProcessId) -> None:
+        """Forget a petitioner whose session has ended."""
+        self.petitioners.pop(peer, None)
+
+    def next_change(self, memberships: Memberships, now_s: float) -> Change | None:
+        """Give the change to propose now, if the newest one is in force."""
+        newest = memberships.newest
+        for peer in [known for known in self.petitioners if known in newest.members]:
+            del self.petitioners[peer]
+        waiting = [peer for peer in self.petitioners if not memberships.was_member(peer)]
+        returned = {peer.node for peer in waiting}
+        for member in newest.members:
+            if member.node in returned and member != self.me and len(newest.members) > 1:
+                return Change(newest.number, remove=member)
+        if waiting and len(newest.members) < memberships.size:
+            return Change(newest.number, add=waiting[0])
+        self._heard_s = {member: self._heard_s.get(member, now_s) for member in newest.members}
+        silent_s = {m: now_s - heard_s for m, heard_s in self._heard_s.items() if m != self.me}
+        gone = max(silent_s, key=lambda member: silent_s[member], default=None)
+        if gone is None or silent_s[gone] <= self.removal_s or len(newest.members) <= self.minimum:
+            return None
+        return Change(newest.number, remove=gone)
