@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from benchmarks.peers.etcd import Etcd
+from benchmarks.peers.nats import Nats
 from benchmarks.peers.redis import Redis
 from benchmarks.peers.result import PeerError, PeerResult
 
@@ -42,4 +44,4 @@ class Peer(Protocol):
         ...
 
 
-PEERS: tuple[Peer, ...] = (Redis(),)
+PEERS: tuple[Peer, ...] = (Etcd(), Nats(), Redis())

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 class PeerError(Exception):
-    """A peer could not be started, refused a write, or applied another number of writes than it acknowledged."""
+    """A peer did not start, refused a write, or applied another number of writes than it acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
