@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeVar, runtime_checkable
+from functools import lru_cache
+from typing import Any, Protocol, Self, TypeVar, cast, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -120,6 +121,12 @@ class VectorConfig(Config, Protocol):
         ...
 
 
+@lru_cache(maxsize=64)
+def _routes_runs(config_type: type) -> bool:
+    """Say whether Configs of a type are `VectorConfig`s; asking a protocol each time is slow."""
+    return issubclass(config_type, VectorConfig)
+
+
 def route(config: Config, batch: Submission, start: int, stop: int) -> Routes:
     """Route a run of messages by the vectorised form if there is one, else one by one.
 
@@ -127,9 +134,10 @@ def route(config: Config, batch: Submission, start: int, stop: int) -> Routes:
     member, fails alike everywhere: what it could not route is refused by its
     name, and the order goes on.
     """
-    if isinstance(config, VectorConfig):
+    # One message is routed faster by itself, with the same outcome.
+    if stop - start > 1 and _routes_runs(type(config)):
         try:
-            return _checked(config, config.route(batch, start, stop), stop - start)
+            return _checked(config, cast(VectorConfig, config).route(batch, start, stop), stop - start)
         except Exception:  # noqa: BLE001  # The scalar form below names the message at fault.
             pass
     routes = tuple(destset(config, batch.message(index)) for index in range(start, stop))

@@ -21,6 +21,12 @@ U32 = NDArray[np.uint32]
 U64 = NDArray[np.uint64]
 I64 = NDArray[np.int64]
 
+CONFIG = int(MessageKind.CONFIG)
+"""As it stands in a column; an enumeration's member costs ten times a number there."""
+
+_KINDS = bytes(int(kind) for kind in MessageKind)
+_UINT8, _UINT32, _UINT64, _INT64 = map(np.dtype, (np.uint8, np.uint32, np.uint64, np.int64))
+
 HEADER_BYTES = 64
 """What a message weighs beside its payload, and a submission beside its messages; about."""
 
@@ -101,11 +107,16 @@ class Submission(msgspec.Struct, frozen=True, array_like=True, tag="submission")
         return len(self.payload) + len(self.shared) + HEADER_BYTES * (len(self.kind) + 1)
 
     @property
+    def has_config(self) -> bool:
+        """Whether any of the messages is a configuration message."""
+        return CONFIG in self.kind.tobytes()
+
+    @property
     def config_bytes(self) -> int:
         """What its configuration messages weigh."""
-        is_config = self.kind == MessageKind.CONFIG
-        if not is_config.any():
+        if not self.has_config:
             return 0
+        is_config = self.kind == CONFIG
         payload = int(np.diff(self.payload_offsets)[is_config].sum())
         return payload + HEADER_BYTES * (int(is_config.sum()) + 1)
 
@@ -187,12 +198,12 @@ def submission(messages: Sequence[Message], *, shared: bytes = b"", acknowledged
     return Submission(
         sender=first.sender,
         first=first.number,
-        kind=np.array([message.kind for message in messages], np.uint8),
-        table=np.array([message.table for message in messages], np.int64),
-        replica_offset=np.array([message.replica_offset for message in messages], np.uint32),
+        kind=np.array([message.kind for message in messages], _UINT8),
+        table=np.array([message.table for message in messages], _INT64),
+        replica_offset=np.array([message.replica_offset for message in messages], _UINT32),
         range_offsets=offsets_of([len(message.ranges) for message in messages]),
-        range_low=np.array([r.low for r in ranges], np.uint64),
-        range_high=np.array([r.high for r in ranges], np.uint64),
+        range_low=np.array([r.low for r in ranges], _UINT64),
+        range_high=np.array([r.high for r in ranges], _UINT64),
         payload_offsets=offsets_of([len(message.payload) for message in messages]),
         payload=b"".join(message.payload for message in messages),
         shared=shared,
@@ -203,33 +214,34 @@ def submission(messages: Sequence[Message], *, shared: bytes = b"", acknowledged
 def fault_of(batch: Submission) -> str:
     """Say what is malformed about a submission from outside, or give ''."""
     for column, dtype in (
-        (batch.kind, np.uint8),
-        (batch.table, np.int64),
-        (batch.replica_offset, np.uint32),
-        (batch.range_offsets, np.int64),
-        (batch.range_low, np.uint64),
-        (batch.range_high, np.uint64),
-        (batch.payload_offsets, np.int64),
+        (batch.kind, _UINT8),
+        (batch.table, _INT64),
+        (batch.replica_offset, _UINT32),
+        (batch.range_offsets, _INT64),
+        (batch.range_low, _UINT64),
+        (batch.range_high, _UINT64),
+        (batch.payload_offsets, _INT64),
     ):
-        if column.dtype != dtype:
+        if column.dtype is not dtype and column.dtype != dtype:
             return f"a header column holds {column.dtype}"
     n = len(batch.kind)
     if not 0 < n <= MESSAGES_PER_INSTANCE_MAX or batch.first < 1:
         return "empty, too large, or numbered below 1"
     if len(batch.table) != n or len(batch.replica_offset) != n:
         return "header columns differ in length"
-    for offsets, size in (
-        (batch.range_offsets, len(batch.range_low)),
-        (batch.payload_offsets, len(batch.payload)),
-    ):
-        if len(offsets) != n + 1 or offsets[0] != 0 or offsets[-1] != size or (np.diff(offsets) < 0).any():
+    ranges, payloads = batch.range_offsets, batch.payload_offsets
+    for offsets, size in ((ranges, len(batch.range_low)), (payloads, len(batch.payload))):
+        if len(offsets) != n + 1 or offsets[0] != 0 or offsets[-1] != size:
+            return "offsets do not partition their column"
+        if (offsets[1:] < offsets[:-1]).any():
             return "offsets do not partition their column"
     if len(batch.range_high) != len(batch.range_low) or (batch.range_low > batch.range_high).any():
         return "ring ranges are malformed"
-    if not np.isin(batch.kind, (MessageKind.READ, MessageKind.WRITE, MessageKind.CONFIG)).all():
+    # On so few bytes the methods of bytes are ten times faster than those of arrays.
+    if batch.kind.tobytes().strip(_KINDS):
         return "unknown message kind"
-    is_data = batch.kind != MessageKind.CONFIG
-    if (np.diff(batch.range_offsets)[is_data] == 0).any():
+    names_none = ranges[1:] == ranges[:-1]
+    if names_none.any() and (batch.kind[names_none] != CONFIG).any():
         return "a data message names no ring range"
     return ""
 
@@ -309,24 +321,43 @@ def gather(
     scopes : tuple of Scope
     positions : ndarray of int64, shape (k,)
     """
-    starts = batch.payload_offsets[selected]
-    stops = batch.payload_offsets[selected + 1]
-    if len(selected) == len(batch):
-        payload = batch.payload
+    n, first, end = len(selected), int(selected[0]), int(selected[-1]) + 1
+    if end - first == n:
+        # One piece of the submission: every column is a view of it.
+        rows: slice | I64 = slice(first, end)
+        offsets = batch.payload_offsets[first : end + 1]
+        low = int(offsets[0])
+        payload = batch.payload[low : int(offsets[-1])]
+        if low:
+            offsets = offsets - low
     else:
-        view = memoryview(batch.payload)
-        payload = b"".join(view[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True))
-    offsets = np.zeros(len(selected) + 1, np.int64)
-    np.cumsum(stops - starts, out=offsets[1:])
+        rows = selected
+        payload, offsets = _gather_payloads(batch, selected)
     return Delivery(
         sender=batch.sender,
         number=batch.first + selected,
         position=positions,
-        kind=batch.kind[selected],
-        table=batch.table[selected],
+        kind=batch.kind[rows],
+        table=batch.table[rows],
         scope=scope,
         scopes=scopes,
         payload_offsets=offsets,
         payload=payload,
         shared=batch.shared,
     )
+
+
+def _gather_payloads(batch: Submission, selected: I64) -> tuple[bytes, I64]:
+    starts = batch.payload_offsets[selected]
+    lengths = batch.payload_offsets[selected + 1] - starts
+    offsets = np.zeros(len(selected) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    width = int(lengths[0])
+    is_even = width > 0 and width * len(batch) == len(batch.payload)
+    if is_even and (lengths == width).all() and not (starts % width).any():
+        # Payloads of one length, as those of one statement often are: rows of a table.
+        rows = np.frombuffer(batch.payload, np.uint8).reshape(-1, width)
+        return rows[starts // width].tobytes(), offsets
+    view = memoryview(batch.payload)
+    ends = (starts + lengths).tolist()
+    return b"".join([view[a:b] for a, b in zip(starts.tolist(), ends, strict=True)]), offsets

@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from crescando.routing.base import Config, Refusal, Route, Routes, destset, route, transition
-from crescando.routing.batch import Submission
+from crescando.routing.batch import CONFIG, Submission
 from crescando.routing.ecast.messages import Batch
 from crescando.types import NO_POSITION, MessageKind, Position, ProcessId, position
 
@@ -134,8 +134,11 @@ class MSeq(Generic[C]):
             return
         self._forget_acknowledged(sender, submission.acknowledged)
         index = watermark + 1 - submission.first
-        config_indices = np.flatnonzero(submission.kind == MessageKind.CONFIG)
-        for boundary in (*config_indices[config_indices >= index].tolist(), len(submission)):
+        boundaries = [len(submission)]
+        if submission.has_config:
+            configs = np.flatnonzero(submission.kind == CONFIG)
+            boundaries[:0] = configs[configs >= index].tolist()
+        for boundary in boundaries:
             if boundary > index:
                 self._append_data(base, submission, index, boundary, learned)
             if boundary == len(submission):

@@ -18,9 +18,11 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from crescando.routing.base import Config, Refusal, Routes
-from crescando.routing.batch import I64, Delivery, Submission, gather
+from crescando.routing.base import Config, Refusal
+from crescando.routing.batch import Delivery
 from crescando.routing.ecast.mseq import Run
+from crescando.routing.ecast.split import Deliveries, Shares
+from crescando.routing.ecast.split import split as split
 from crescando.types import KeyRange, MessageKind, ProcessId, Scope, position
 
 C = TypeVar("C", bound=Config)
@@ -45,7 +47,7 @@ class Entry(Generic[C]):
     Attributes
     ----------
     runs : list of Run
-    deliveries : dict of ProcessId to tuple of Delivery
+    deliveries : mapping of ProcessId to tuple of Delivery
     last : dict of ProcessId to int
         Position of the last message for each destination.
     awaited, confirmed : set of ProcessId
@@ -57,7 +59,7 @@ class Entry(Generic[C]):
 
     instance: int
     runs: list[Run[C]]
-    deliveries: dict[ProcessId, tuple[Delivery, ...]]
+    deliveries: Mapping[ProcessId, tuple[Delivery, ...]]
     last: dict[ProcessId, int]
     awaited: set[ProcessId]
     confirmed: set[ProcessId] = field(default_factory=set)
@@ -134,63 +136,27 @@ def entry_of(instance: int, runs: list[Run[C]], suspected: set[ProcessId]) -> En
         Everyone suspected up to the *end* of the instance: not awaited, though
         still a destination of what was ordered before its suspicion.
     """
-    parts: dict[ProcessId, list[Delivery]] = {}
+    parts: dict[ProcessId, list[Shares]] = {}
+    last: dict[ProcessId, int] = {}
+    weights: dict[ProcessId, int] = {}
     for run in runs:
-        for process, part in _split(instance, run):
-            parts.setdefault(process, []).append(part)
-    last = {process: int(split[-1].position[-1]) for process, split in parts.items()}
+        positions = np.arange(run.start, run.stop) + position(instance, run.base)
+        shares = Shares(run.submission, run.start, run.routes, positions)
+        last |= shares.last
+        for process, weight in shares.weights.items():
+            parts.setdefault(process, []).append(shares)
+            weights[process] = weights.get(process, 0) + weight
     submissions = {id(run.submission): run.submission for run in runs}.values()
     return Entry(
         instance=instance,
         runs=runs,
-        deliveries={process: tuple(split) for process, split in parts.items()},
+        deliveries=Deliveries(parts),
         last=last,
         awaited=set(parts) - suspected,
         n_bytes=sum(submission.n_bytes for submission in submissions),
         config_bytes=sum(submission.config_bytes for submission in submissions),
-        weights={process: sum(part.n_bytes for part in split) for process, split in parts.items()},
+        weights=weights,
     )
-
-
-def _split(instance: int, run: Run[C]) -> Iterable[tuple[ProcessId, Delivery]]:
-    """Give each destination's part of a run."""
-    positions = position(instance, run.base) + np.arange(run.start, run.stop)
-    return split(run.submission, run.start, run.routes, positions)
-
-
-def split(
-    batch: Submission, start: int, routes: Routes, positions: I64
-) -> Iterable[tuple[ProcessId, Delivery]]:
-    """Give each destination's part of some messages of a submission.
-
-    Parameters
-    ----------
-    batch : Submission
-    start : int
-        The first of the messages that `routes` is about.
-    routes : Routes
-        Of n messages; refused ones go nowhere.
-    positions : ndarray of int64, shape (n,)
-    """
-    picked: dict[ProcessId, list[tuple[I64, Scope]]] = {}
-    group = routes.group
-    for number, target in enumerate(routes.routes):
-        if isinstance(target, Refusal) or not target:
-            continue
-        if len(routes.routes) == 1:
-            members = np.arange(len(group), dtype=np.int64)
-        else:
-            members = np.flatnonzero(group == number)
-        for process, scope in target.items():
-            picked.setdefault(process, []).append((members, scope))
-    for process, pieces in picked.items():
-        selected = np.concatenate([members for members, _ in pieces])
-        scopes = tuple(dict.fromkeys(scope for _, scope in pieces))
-        codes = {scope: code for code, scope in enumerate(scopes)}
-        code = np.concatenate([np.full(len(members), codes[scope], np.int64) for members, scope in pieces])
-        order = np.argsort(selected, kind="stable")
-        selected = selected[order]
-        yield process, gather(batch, selected + start, code[order], scopes, positions[selected])
 
 
 @dataclass(slots=True)

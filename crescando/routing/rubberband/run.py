@@ -21,6 +21,9 @@ from crescando.types import MessageKind
 I64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 
+_READ = int(MessageKind.READ)
+_DATA = bytes((MessageKind.READ, MessageKind.WRITE))
+
 ROWS_MAX = 4096
 """Messages whose bit rows are made at once, to bound memory to this times the arcs."""
 
@@ -41,14 +44,16 @@ def route_run(cover: Cover, catalog: Catalog, batch: Submission, start: int, sto
     ValueError
         If one of them is no data message.
     """
-    is_read = batch.kind[start:stop] == MessageKind.READ
-    if not (is_read | (batch.kind[start:stop] == MessageKind.WRITE)).all():
+    kinds = batch.kind[start:stop]
+    if kinds.tobytes().strip(_DATA):
         raise ValueError("only data messages are routed in runs")
     is_point, arc = _points(cover, batch, start, stop)
     # A point message's code is its arc and either 0, to write, or 1 + the choice among the owners.
     n_codes = cover.ring.replication + 1
-    offset = batch.replica_offset[start:stop].astype(np.int64)
-    code = arc * n_codes + is_read * (1 + offset % cover.n_point_choices[arc])
+    code = arc * n_codes
+    if _READ in kinds.tobytes():
+        offset = batch.replica_offset[start:stop].astype(np.int64)
+        code += (kinds == _READ) * (1 + offset % cover.n_point_choices[arc])
     first_extra = len(cover.ring.arcs) * n_codes
     extra: list[Route] = []
     if not is_point.all():
@@ -84,7 +89,7 @@ def _points(cover: Cover, batch: Submission, start: int, stop: int) -> tuple[Boo
     low, high = batch.range_low[here], batch.range_high[here]
     first, last = cover.ring.arcs_touched(low, high)
     is_inside = (first == last) & (low <= high)
-    has_one = np.diff(offsets) == 1
+    has_one = offsets[1:] - offsets[:-1] == 1
     if has_one.all():
         return is_inside, np.where(is_inside, first, 0)
     single = np.flatnonzero(has_one)

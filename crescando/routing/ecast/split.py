@@ -1,0 +1,134 @@
+"""An instance by destination: who gets what, worked out only as far as somebody asks.
+
+Rules of the file: messages are looked at as columns, never one by one. Every
+router needs to know *to whom* a learned instance goes, how far and how much;
+only a leader needs the very columns and payloads, so these are made when a
+destination is first sent them. What all destinations take whole is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from crescando.routing.base import Refusal, Routes
+from crescando.routing.batch import HEADER_BYTES, I64, Delivery, Submission, gather
+from crescando.types import ProcessId, Scope
+
+
+class Shares:
+    """The messages of one run, by destination.
+
+    Parameters
+    ----------
+    batch : Submission
+    start : int
+        The first of the messages that `routes` is about.
+    routes : Routes
+        Of n messages; refused ones go nowhere.
+    positions : ndarray of int64, shape (n,)
+
+    Attributes
+    ----------
+    last : dict of ProcessId to int
+        Per destination, the position of its last message.
+    weights : dict of ProcessId to int
+        What its share weighs, as `Delivery.n_bytes`.
+    """
+
+    def __init__(self, batch: Submission, start: int, routes: Routes, positions: I64) -> None:
+        self._batch, self._start, self._routes, self._positions = batch, start, routes, positions
+        self._groups: dict[ProcessId, list[tuple[int, Scope]]] = {}
+        self.last: dict[ProcessId, int] = {}
+        self.weights: dict[ProcessId, int] = {}
+        last, weights = self._by_group()
+        fixed = len(batch.shared) + HEADER_BYTES
+        for group, target in enumerate(routes.routes):
+            if isinstance(target, Refusal) or last[group] < 0:
+                continue
+            for process, scope in target.items():
+                groups = self._groups.get(process)
+                if groups is None:
+                    self._groups[process] = [(group, scope)]
+                    self.last[process] = last[group]
+                    self.weights[process] = fixed + weights[group]
+                else:
+                    groups.append((group, scope))
+                    self.last[process] = max(self.last[process], last[group])
+                    self.weights[process] += weights[group]
+
+    def _by_group(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Give each group's last position (-1 if it has no message), and what its messages weigh."""
+        n, n_groups = len(self._positions), len(self._routes.routes)
+        ends = self._batch.payload_offsets[self._start : self._start + n + 1]
+        if n_groups == 1 and n:
+            weight = int(ends[-1]) - int(ends[0]) + HEADER_BYTES * n
+            return (int(self._positions[-1]),), (weight,)
+        group = self._routes.group
+        last = np.full(n_groups, -1, np.int64)
+        # Of several values for one place the last one stays, and positions ascend.
+        last[group] = self._positions
+        lengths = ends[1:] - ends[:-1]
+        weights = np.bincount(group, lengths + HEADER_BYTES, n_groups).astype(np.int64)
+        return last.tolist(), weights.tolist()
+
+    def of(self, process: ProcessId) -> Delivery:
+        """Give a destination's share."""
+        groups = self._groups[process]
+        n = len(self._positions)
+        scopes = tuple(dict.fromkeys(scope for _, scope in groups))
+        n_groups = len(self._routes.routes)
+        if len(groups) == n_groups:
+            selected = np.arange(n, dtype=np.int64)
+        else:
+            is_its = np.zeros(n_groups, np.bool_)
+            is_its[[group for group, _ in groups]] = True
+            selected = np.flatnonzero(is_its[self._routes.group])
+        if len(scopes) == 1:
+            code = np.zeros(len(selected), np.int64)
+        else:
+            code_of = np.zeros(n_groups, np.int64)
+            for group, scope in groups:
+                code_of[group] = scopes.index(scope)
+            code = code_of[self._routes.group[selected]]
+        positions = self._positions if len(selected) == n else self._positions[selected]
+        return gather(self._batch, selected + self._start, code, scopes, positions)
+
+
+class Deliveries(Mapping[ProcessId, tuple[Delivery, ...]]):
+    """Each destination's parts of one instance, made when they are first asked for."""
+
+    def __init__(self, parts: Mapping[ProcessId, Sequence[Shares]]) -> None:
+        self._parts = parts
+        self._made: dict[ProcessId, tuple[Delivery, ...]] = {}
+
+    def __getitem__(self, process: ProcessId) -> tuple[Delivery, ...]:
+        made = self._made.get(process)
+        if made is None:
+            made = self._made[process] = tuple(share.of(process) for share in self._parts[process])
+        return made
+
+    def __iter__(self) -> Iterator[ProcessId]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+
+def split(
+    batch: Submission, start: int, routes: Routes, positions: I64
+) -> Iterable[tuple[ProcessId, Delivery]]:
+    """Give each destination's part of some messages of a submission.
+
+    Parameters
+    ----------
+    batch : Submission
+    start : int
+        The first of the messages that `routes` is about.
+    routes : Routes
+        Of n messages; refused ones go nowhere.
+    positions : ndarray of int64, shape (n,)
+    """
+    shares = Shares(batch, start, routes, positions)
+    return ((process, shares.of(process)) for process in shares.last)
