@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
+
 from benchmarks.peers.etcd import Etcd
 from benchmarks.peers.nats import Nats
 from benchmarks.peers.redis import Redis
 from benchmarks.peers.result import PeerError, PeerResult
+from benchmarks.peers.zookeeper import ZooKeeper
 
 __all__ = ["PEERS", "Peer", "PeerError", "PeerResult"]
 
@@ -44,4 +46,4 @@ class Peer(Protocol):
         ...
 
 
-PEERS: tuple[Peer, ...] = (Etcd(), Nats(), Redis())
+PEERS: tuple[Peer, ...] = (Etcd(), Nats(), Redis(), ZooKeeper())

@@ -36,7 +36,7 @@ cluster {{ name: bench, listen: {host}:{cluster_port}, routes: [{routes}] }}
 
 
 class NatsLane(Lane):
-    """A request is publications that share an inbox; each is answered by a ``MSG`` line and a line of JSON."""
+    """A request is publications that share an inbox; each gets a ``MSG`` line and a line of JSON."""
 
     def __init__(self, payload: bytes, batch: int, listener: Listener) -> None:
         super().__init__(payload, batch, listener)
