@@ -210,7 +210,27 @@ class ReadLostError(OperationError):
 
 
 class NoQuorumError(OperationError):
-    """No majority of routers answers, so nothing can be ordered."""
+    """No majority of routers answers, so nothing can be ordered.
+
+    Parameters
+    ----------
+    reason : str
+        How that was noticed.
+    applied : str
+        ``no`` for what was not sent, and for reads; ``unknown`` for a write that
+        was, since a majority that comes back may yet order it.
+    """
+
+    def __init__(self, reason: str, applied: Applied = "unknown") -> None:
+        super().__init__(reason, applied)
+        self.reason = reason
+        self.applied = applied
+
+    def __str__(self) -> str:
+        return (
+            f"{self.reason}, so nothing can be ordered; bring a majority of the routers back "
+            "(status() names those that are down), and the store goes on by itself"
+        )
 
 
 class ConfigError(CrescandoError):

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from crescando.engine.base import Count, Partials
 from crescando.engine.statement import Column, Shape
 from crescando.schema import TableSchema
 from crescando.types import KeyRange, Position, Scope
+
+Isolation = Literal["sequential", "snapshot"]
+"""How a read is placed: *sequential* in its session's order; *snapshot* at the lead router's position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class Request:
     parameters: tuple[Any, ...]
     ranges: tuple[KeyRange, ...]
     """Disjoint, ascending ring ranges that the operation can touch; never empty."""
+    isolation: Isolation = "sequential"
+    """Of a read; a write is always sequential."""
 
 
 @dataclass(frozen=True, slots=True)

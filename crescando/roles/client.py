@@ -6,7 +6,9 @@ needed. Sequential reads and writes go through the order; results come back on
 direct channels. If an owner dies between the order and the answer, the other
 owners are asked: they tell what writes did, and reads that nobody holds any
 more are sent again, whole, at a new position, unless the session has written
-since (`ReadLostError`).
+since (`ReadLostError`). Snapshot reads go around the order (`snapshot`); their
+answers, like those of replica reads, are numbered below 0. While no majority of
+routers answers, nothing is taken, and nobody waits for what was.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from crescando.client.base import Piece, ReadOutcome, Request, SchemaChanged, WriteOutcome
@@ -29,11 +31,14 @@ from crescando.errors import (
     RefusedError,
 )
 from crescando.process import Output, earliest
-from crescando.roles.flight import InFlight, subtract
-from crescando.roles.messages import Answered, Attach, Inquire, Inquired, Ping, Pong, ReadReplica
+from crescando.roles.flight import InFlight
+from crescando.roles.inquiry import Inquiries
+from crescando.roles.messages import Answered, Attach, Inquired, Ping, Pong, ReadReplica
+from crescando.roles.quorum import QuorumWatch
+from crescando.roles.snapshot import SnapshotReads
 from crescando.routing.base import ExpelledEvent, Multicast, StableEvent
 from crescando.routing.batch import Message, submission
-from crescando.routing.ecast.messages import ConfigRequest, ConfigState, Welcome
+from crescando.routing.ecast.messages import ConfigRequest, ConfigState, Quorum, ReadRefused, Welcome
 from crescando.types import KeyRange, MessageKind, Position, ProcessId, Verdict
 
 
@@ -55,6 +60,10 @@ class ClientLimits:
     inquire_s : float
         Time after which an operation that is stable, or whose owner's session
         ended, and that has no outcome makes the client ask the owners.
+    snapshot_reads : int
+        Snapshot reads that may be open at once; others wait.
+    unreachable_s : float
+        Time without a session with any router after which nothing is taken.
     """
 
     batch_operations: int = 1024
@@ -63,6 +72,8 @@ class ClientLimits:
     stall_s: float = 0.02
     stalled_submissions: int = 1024
     inquire_s: float = 0.5
+    snapshot_reads: int = 4096
+    unreachable_s: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +95,6 @@ class Completion:
     is_stable: bool = False
     outcome: ReadOutcome | WriteOutcome | bytes | None = None
     error: Exception | None = None
-
-
-@dataclass(slots=True)
-class _Inquiry:
-    """A question to every reachable owner, about operations that lack an outcome."""
-
-    numbers: frozenset[int]
-    unanswered: set[ProcessId]
-    promised: dict[int, list[KeyRange]] = field(default_factory=dict)
 
 
 class Client:
@@ -131,9 +133,18 @@ class Client:
         self._config_tokens: list[int] = []
         self._replica_tokens: dict[int, tuple[int, ProcessId]] = {}
         self._completions: list[Completion] = []
-        self._inquiries: dict[int, _Inquiry] = {}
-        self._last_inquiry = 0
-        self._last_replica_read = 0
+        self._inquiries = Inquiries()
+        self._direct_numbers = itertools.count(1)
+        self._snapshots = SnapshotReads(
+            me,
+            self._direct_numbers,
+            open_max=self.limits.snapshot_reads,
+            batch_max=self.limits.batch_operations,
+        )
+        self._watch = QuorumWatch(self.limits.unreachable_s)
+        self._seen = -1
+        self._n_writes_requested = 0
+        self._n_writes = 0
         self._last_write = 0
         self._suspicious = False
         self._submitted_s = 0.0
@@ -150,19 +161,31 @@ class Client:
     @property
     def n_in_flight(self) -> int:
         """How many data operations have no outcome yet."""
-        return len(self._waiting) + len(self._operations)
+        return len(self._waiting) + len(self._operations) + len(self._snapshots)
+
+    @property
+    def _refusal(self) -> CrescandoError | None:
+        """Why nothing new is taken now."""
+        if self._closed:
+            return ClosedError(self._closed)
+        return self._watch.error("no") if self._watch.is_lost else None
 
     def request(self, token: int, request: Request) -> None:
         """Take a data operation; it is submitted with the turn's others."""
-        if self._closed:
-            self._completions.append(Completion(token, error=ClosedError(self._closed)))
-            return
-        self._waiting.append((token, request))
+        refusal = self._refusal
+        if refusal is not None:
+            self._completions.append(Completion(token, error=refusal))
+        elif request.isolation == "snapshot":
+            self._snapshots.request(token, request, self._n_writes_requested)
+        else:
+            self._n_writes_requested += request.shape.kind is not Kind.READ
+            self._waiting.append((token, request))
 
     def configure(self, token: int, payload: bytes) -> None:
         """Submit a configuration message, behind everything requested before."""
-        if self._closed:
-            self._completions.append(Completion(token, error=ClosedError(self._closed)))
+        refusal = self._refusal
+        if refusal is not None:
+            self._completions.append(Completion(token, error=refusal))
             return
         self._submit_waiting(None)
         number = self.multicast.next_number
@@ -182,8 +205,7 @@ class Client:
             error = CrescandoError(f"no session with {process}; it may have failed")
             self._completions.append(Completion(token, error=error))
             return
-        self._last_replica_read += 1
-        request = self._last_replica_read
+        request = next(self._direct_numbers)
         self._replica_tokens[request] = (token, process)
         self._out.send.append((process, ReadReplica(request, table, key_range, columns)))
 
@@ -210,18 +232,21 @@ class Client:
             self._out.send.append((peer, Answered(self._told_answered)))
             # Results sent while there was no session are gone.
             self._suspicious = True
+            self._snapshots.lose_session()
         else:
+            self._watch.on_connected(peer)
             self.multicast.on_connected(peer, now_s)
 
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
+        self._snapshots.lose_session()
         if peer not in self._storages:
+            self._watch.on_disconnected(peer)
             self.multicast.on_disconnected(peer, now_s)
             return
         self._open.pop(peer, None)
         self._suspicious = True
         self._reconnect[peer] = now_s + self.limits.inquire_s
-        for inquiry in list(self._inquiries):
-            self._inquiries[inquiry].unanswered.discard(peer)
+        self._inquiries.end_session(peer)
         for request, (token, process) in list(self._replica_tokens.items()):
             if process == peer:
                 del self._replica_tokens[request]
@@ -244,8 +269,13 @@ class Client:
                 self._on_results(message)
             case Inquired():
                 self._on_inquired(peer, message)
+            case ReadRefused():
+                for read in self._snapshots.on_refused(message, now_s):
+                    self._fail(read, RefusedError(message.reason))
             case Ping():
                 self._out.send.append((peer, Pong(message.sent_s)))
+            case Quorum():
+                self._watch.on_quorum(peer, is_there=message.is_there)
             case ConfigState():
                 for token in self._config_tokens:
                     self._completions.append(Completion(token, outcome=message.config))
@@ -262,8 +292,13 @@ class Client:
                 self._on_stable(event, now_s)
             elif isinstance(event, ExpelledEvent):
                 self._on_expelled(event)
-        self._conclude_inquiries()
+        for operation in self._inquiries.conclude(self._operations):
+            # Its answer died with its server.
+            self._resubmit(operation)
+        if self._watch.look(now_s):
+            self._fail_without_quorum()
         self._submit_waiting(now_s)
+        self._inject(now_s)
         self._inquire(now_s)
         self._tell_answered()
         for peer, due_s in list(self._reconnect.items()):
@@ -278,6 +313,8 @@ class Client:
         out.wake_at_s = earliest(
             protocol.wake_at_s,
             self._inquire_at_s,
+            self._snapshots.wake_at_s,
+            self._watch.wake_at_s,
             min(self._reconnect.values(), default=None),
             self._submitted_s + self.limits.stall_s if self._waiting else None,
         )
@@ -315,6 +352,7 @@ class Client:
                 is_read = request.shape.kind is Kind.READ
                 kind = MessageKind.READ if is_read else MessageKind.WRITE
                 if not is_read:
+                    self._n_writes += 1
                     self._last_write = number
                 messages.append(
                     Message(
@@ -324,6 +362,20 @@ class Client:
                 self._operations[number] = InFlight(token, number, request, list(request.ranges))
                 n_bytes += len(payload)
             self._submit(messages, encode_shapes(tuple(shapes)))
+
+    def _inject(self, now_s: float) -> None:
+        """Send the snapshot reads whose session's earlier writes are on their way."""
+        lead = self.multicast.lead
+        for message in self._snapshots.flush(
+            now_s,
+            lead=lead,
+            n_writes=self._n_writes,
+            seen=self._seen,
+            written=self._last_write,
+            offset=self._offset,
+        ):
+            if lead is not None:
+                self._out.send.append((lead, message))
 
     def _may_submit(self, now_s: float) -> bool:
         n_unstable = self.multicast.n_unstable
@@ -342,7 +394,7 @@ class Client:
         for rows in results.rows:
             self._on_rows(rows)
         for partials in results.partials:
-            operation = self._operations.get(partials.number)
+            operation = self._find(partials.number, partials.position)
             if operation is not None and operation.cover(partials.scope, partials.position):
                 operation.partials.append(partials)
                 self._finish_if_done(operation)
@@ -351,6 +403,12 @@ class Client:
         for failed in results.failed:
             self._on_failed(failed)
 
+    def _find(self, number: int, at: int) -> InFlight | None:
+        """Give the operation that an answer at a position belongs to, if it lacks one."""
+        if number < 0:
+            return self._snapshots.find(number, at)
+        return self._operations.get(number)
+
     def _on_rows(self, rows: Rows) -> None:
         offsets = rows.offsets.tolist()
         for index, number in enumerate(rows.number.tolist()):
@@ -358,13 +416,12 @@ class Client:
             columns = tuple(column.slice(offsets[index], offsets[index + 1]) for column in rows.columns)
             piece = Piece(scope, rows.names, columns)
             at = int(rows.position[index])
-            if number < 0:
-                token, _ = self._replica_tokens.pop(-number, (None, None))
-                if token is not None:
-                    outcome = ReadOutcome(Position(at), (piece,))
-                    self._completions.append(Completion(token, outcome=outcome))
+            if -number in self._replica_tokens:
+                token, _ = self._replica_tokens.pop(-number)
+                outcome = ReadOutcome(Position(at), (piece,))
+                self._completions.append(Completion(token, outcome=outcome))
                 continue
-            operation = self._operations.get(number)
+            operation = self._find(number, at)
             if operation is not None and operation.cover(scope, at):
                 operation.pieces.append(piece)
                 self._finish_if_done(operation)
@@ -379,12 +436,11 @@ class Client:
         self._finish_if_done(operation)
 
     def _on_failed(self, failed: Failed) -> None:
-        if failed.number < 0:
-            token, _ = self._replica_tokens.pop(-failed.number, (None, None))
-            if token is not None:
-                self._completions.append(Completion(token, error=CrescandoError(failed.text)))
+        if -failed.number in self._replica_tokens:
+            token, _ = self._replica_tokens.pop(-failed.number)
+            self._completions.append(Completion(token, error=CrescandoError(failed.text)))
             return
-        operation = self._operations.get(failed.number)
+        operation = self._find(failed.number, failed.position)
         if operation is None:
             return
         if failed.kind == "schema":
@@ -405,7 +461,12 @@ class Client:
         self._complete(operation, completion)
 
     def _complete(self, operation: InFlight, completion: Completion) -> None:
-        del self._operations[operation.number]
+        if operation.number < 0:
+            self._snapshots.finish(operation.number)
+        else:
+            del self._operations[operation.number]
+        if completion.error is None:
+            self._seen = max(self._seen, operation.position)
         if not operation.is_stable and completion.error is None:
             # A read's answer proves that its message is ordered on a majority.
             self._completions.append(Completion(operation.token, is_stable=True))
@@ -452,9 +513,26 @@ class Client:
         for number in [known for known in self._configurations if known > event.learned]:
             token = self._configurations.pop(number)
             self._completions.append(Completion(token, error=RefusedError(f"void: {self._closed}")))
-        while self._waiting:
-            token, _ = self._waiting.popleft()
-            self._completions.append(Completion(token, error=ClosedError(self._closed)))
+        self._fail_unsent(ClosedError(self._closed))
+
+    def _fail_unsent(self, error: Exception) -> None:
+        """Fail what has no number yet, and what changes nothing."""
+        tokens = [*(token for token, _ in self._waiting), *self._snapshots.take_all(), *self._config_tokens]
+        self._waiting.clear()
+        self._config_tokens.clear()
+        # A write that is never submitted must not be waited for.
+        self._n_writes = self._n_writes_requested
+        self._completions += [Completion(token, error=error) for token in tokens]
+
+    def _fail_without_quorum(self) -> None:
+        """Let nobody wait for an order that does not come, and say what is known."""
+        self._fail_unsent(self._watch.error("no"))
+        for operation in list(self._operations.values()):
+            if not operation.is_stable:
+                self._fail(operation, self._watch.error("no" if operation.is_read else "unknown"))
+        for token in self._configurations.values():
+            self._completions.append(Completion(token, error=self._watch.error("unknown")))
+        self._configurations.clear()
 
     def _resubmit(self, operation: InFlight) -> None:
         """Send a read again, whole, at a new position; never across an own later write."""
@@ -481,15 +559,8 @@ class Client:
         ]
         self._suspicious = self._suspicious and bool(self._operations) and not due
         if due and self._open:
-            self._last_inquiry += 1
-            numbers = tuple(operation.number for operation in due)
-            inquiry = _Inquiry(frozenset(numbers), set(self._open))
-            self._inquiries[self._last_inquiry] = inquiry
-            for operation in due:
-                operation.inquiry = self._last_inquiry
-                operation.stable_s = now_s
-            for peer in self._open:
-                self._out.send.append((peer, Inquire(self._last_inquiry, numbers)))
+            question = self._inquiries.ask(due, self._open, now_s)
+            self._out.send.extend((peer, question) for peer in self._open)
         waits = [
             operation.stable_s + patience_s
             for operation in self._operations.values()
@@ -499,28 +570,11 @@ class Client:
         self._inquire_at_s = min(waits, default=None) if self._open else None
 
     def _on_inquired(self, peer: ProcessId, message: Inquired) -> None:
-        inquiry = self._inquiries.get(message.inquiry)
-        if inquiry is not None:
-            inquiry.unanswered.discard(peer)
-            for queued in message.queued:
-                ranges = inquiry.promised.setdefault(queued.number, [])
-                ranges.extend(queued.scope)
+        self._inquiries.on_inquired(peer, message)
         for written in message.written:
             self._on_written(written)
         for failed in message.failed:
             self._on_failed(failed)
-
-    def _conclude_inquiries(self) -> None:
-        """Resubmit the reads that no owner holds: their answer died with its server."""
-        for key in [k for k, inquiry in self._inquiries.items() if not inquiry.unanswered]:
-            inquiry = self._inquiries.pop(key)
-            for number in sorted(inquiry.numbers, reverse=True):
-                operation = self._operations.get(number)
-                if operation is None or not operation.is_read:
-                    continue
-                promised = tuple(sorted(inquiry.promised.get(number, ())))
-                if subtract(operation.missing, promised):
-                    self._resubmit(operation)
 
     def _tell_answered(self) -> None:
         """Let the owners forget outcomes that have arrived."""

@@ -40,6 +40,9 @@ class RouterLimits:
         is reported to the supers.
     pulse_s : float
         Spacing of the leader's signs of life to application processes.
+    leaderless_s : float
+        Time without a leader that a majority backs, after which application
+        processes are told; at least two election times.
     eager_messages, eager_bytes : int
         While an instance is open, so much must wait before the next one is
         proposed: under load batches grow by themselves.
@@ -54,6 +57,7 @@ class RouterLimits:
     lag_bytes: int = 64 << 20
     max_lag_s: float = 10.0
     pulse_s: float = 0.1
+    leaderless_s: float = 2.0
     eager_messages: int = 256
     eager_bytes: int = 64 << 10
 
