@@ -10,6 +10,7 @@ from typing import Protocol
 
 from benchmarks.peers.etcd import Etcd
 from benchmarks.peers.nats import Nats
+from benchmarks.peers.pysyncobj import PySyncObj
 from benchmarks.peers.redis import Redis
 from benchmarks.peers.result import PeerError, PeerResult
 from benchmarks.peers.zookeeper import ZooKeeper
@@ -46,4 +47,4 @@ class Peer(Protocol):
         ...
 
 
-PEERS: tuple[Peer, ...] = (Etcd(), Nats(), Redis(), ZooKeeper())
+PEERS: tuple[Peer, ...] = (PySyncObj(), Etcd(), Nats(), Redis(), ZooKeeper())
