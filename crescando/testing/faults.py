@@ -42,12 +42,19 @@ class Fault:
     choice: int
 
 
-def draw_faults(rng: random.Random, *, span_s: float, kinds: tuple[str, ...] = KINDS) -> list[Fault]:
+def draw_faults(
+    rng: random.Random,
+    *,
+    span_s: float,
+    kinds: tuple[str, ...] = KINDS,
+    lengths_s: tuple[float, ...] = (0.05, 0.3, 1.5, 4.0),
+    n_max: int = 8,
+) -> list[Fault]:
     """Draw a schedule: which kinds occur at all differs from seed to seed (swarm)."""
     chosen = [kind for kind in kinds if rng.random() < 0.5] or [rng.choice(kinds)]
     faults = []
-    for _ in range(rng.randint(1, 8)):
+    for _ in range(rng.randint(1, n_max)):
         kind = rng.choice(chosen)
-        length_s = rng.choice((0.05, 0.3, 1.5, 4.0)) * rng.uniform(0.5, 1.5)
+        length_s = rng.choice(lengths_s) * rng.uniform(0.5, 1.5)
         faults.append(Fault(kind, rng.uniform(0.1, span_s), length_s, rng.randrange(1 << 30)))
     return sorted(faults, key=lambda fault: fault.when_s)

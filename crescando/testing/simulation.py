@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -21,9 +20,11 @@ from crescando.testing.checkers import (
     check_scopes,
     check_verdicts,
 )
-from crescando.testing.cluster import Factories, SimulatedCluster
+from crescando.testing.cluster import SimulatedCluster
+from crescando.testing.factories import Factories
 from crescando.testing.faults import KINDS, Fault, draw_faults
 from crescando.testing.judge import ConfigJudge, Judge, Judgement, judge_order
+from crescando.testing.verdict import Verdict
 from crescando.testing.workload import Model
 from crescando.types import KeyRange, ProcessId
 
@@ -36,33 +37,6 @@ LIVENESS_S = 60.0
 
 EVENTS_MAX = 200_000
 """More events than this mean that something goes round in circles; ten times what a busy run has."""
-
-
-@dataclass(slots=True)
-class Verdict:
-    """What a seed gave.
-
-    Attributes
-    ----------
-    violations : list of str
-        Empty if the run is correct.
-    faults : list of Fault
-        The schedule.
-    counted : dict of str to int
-        Faults that took effect, and other things that happened.
-    """
-
-    seed: int
-    violations: Violations
-    faults: list[Fault]
-    counted: dict[str, int] = field(default_factory=dict)
-    trace_digest: str = ""
-    virtual_s: float = 0.0
-
-    @property
-    def is_correct(self) -> bool:
-        """Whether no checker found anything."""
-        return not self.violations
 
 
 def run_seed(

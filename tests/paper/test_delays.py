@@ -7,7 +7,8 @@ import pytest
 from crescando.routing.batch import Delivery
 from crescando.routing.ecast.application import Application
 from crescando.spec import ClusterSpec
-from crescando.testing.cluster import ClientScript, Factories, SimulatedCluster
+from crescando.testing.cluster import ClientScript, SimulatedCluster
+from crescando.testing.factories import Factories
 from crescando.types import ProcessId
 from tests.simulation.runs import small_engine
 

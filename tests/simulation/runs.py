@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crescando.engine.scan import ScanEngine
-from crescando.testing.cluster import Factories
+from crescando.testing.factories import Factories
 from crescando.testing.faults import KINDS
 from crescando.testing.simulation import Verdict, run_seed
 from tests.simulation.judge import TwinJudge, world_of

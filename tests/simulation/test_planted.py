@@ -21,7 +21,7 @@ from crescando.routing.ecast.application import Application
 from crescando.routing.ecast.messages import Deliver, Resume, Stable, Welcome
 from crescando.routing.ecast.mseq import MSeq
 from crescando.routing.ecast.router import Router
-from crescando.testing.cluster import Factories
+from crescando.testing.factories import Factories
 from crescando.testing.faults import KINDS
 from crescando.types import FULL_RING
 from tests.simulation.runs import run

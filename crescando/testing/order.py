@@ -1,0 +1,300 @@
+"""The ordering path alone under one seed: real routers, real application processes, nothing above.
+
+A world small enough that thousands of seeds take minutes. Members submit small
+messages, are destinations, confirm at their own pace, leave, and come back as
+new incarnations; what they send and where it goes is a `Scenario`'s business.
+
+A few members are *wardens*: they send no data, only accusations of those that
+have failed. A warden's word must get through whatever the window of data holds;
+another member's waits behind that member's own data.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from crescando import wire
+from crescando.consensus.multipaxos.messages import Promise
+from crescando.consensus.multipaxos.replica import PaxosTiming
+from crescando.consensus.quorum import Membership
+from crescando.process import ProcessCore
+from crescando.routing.ecast.limits import RouterLimits
+from crescando.routing.ecast.router import Router
+from crescando.testing.factories import Factories
+from crescando.testing.faults import Fault
+from crescando.testing.member import Member
+from crescando.testing.node import Node
+from crescando.testing.order_faults import INJECTIONS
+from crescando.testing.scenario import Draft, Scenario
+from crescando.testing.situations import PromiseWatch, Watch
+from crescando.testing.trace import RecordedBroadcast, RecordedMulticast
+from crescando.testing.world import World
+from crescando.transport.simulated import SimulatedNetwork, VirtualTime
+from crescando.types import MessageKind, ProcessId
+
+BURSTS_PER_S = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class OrderSpec:
+    """The settings of one world's routers."""
+
+    routers: int
+    paxos: PaxosTiming
+    limits: RouterLimits
+
+    @classmethod
+    def draw(cls, rng: random.Random) -> OrderSpec:
+        """Draw settings that make batches, windows and lags small often."""
+        return cls(
+            routers=rng.choice((3, 3, 3, 3, 5)),
+            paxos=PaxosTiming(
+                heartbeat_s=0.1,
+                election_s=0.4,
+                window=rng.choice((1, 2, 4, 8)),
+                lag=rng.choice((2, 4, 16, 1024)),
+            ),
+            limits=RouterLimits(
+                batch_messages=rng.choice((2, 8, 8192)),
+                eager_messages=rng.choice((1, 4, 16)),
+                credit_bytes=rng.choice((500, 32 << 20)),
+                window_bytes=rng.choice((1_500, 4_000, 256 << 20)),
+                pulse_s=0.15,
+            ),
+        )
+
+
+class OrderWorld(World):
+    """Routers and members, all under one seed.
+
+    Parameters
+    ----------
+    seed : int
+    scenario : Scenario
+    factories : Factories, optional
+    spec : OrderSpec, optional
+        Drawn from the seed by default.
+    codec : bool, optional
+        Whether every message crosses as bytes; drawn by default.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        scenario: Scenario,
+        factories: Factories | None = None,
+        spec: OrderSpec | None = None,
+        codec: bool | None = None,
+    ) -> None:
+        rng = random.Random(f"{seed}/order")
+        self.spec = spec or OrderSpec.draw(rng)
+        use_codec = rng.random() < 0.1 if codec is None else codec
+        network = SimulatedNetwork(
+            VirtualTime(),
+            rng,
+            delay_s=rng.choice(((0.0002, 0.001), (0.0005, 0.01), (0.0005, 0.03))),
+            codec=(wire.encode, wire.decode) if use_codec else None,
+            keep_arrived=4,
+        )
+        turn_s = rng.choice((0.0, 0.001, 0.005))
+        super().__init__(seed, network=network, rng=rng, turn_s=turn_s, election_s=self.spec.paxos.election_s)
+        self.scenario = scenario
+        self.factories = factories or Factories()
+        founders = scenario.founders(rng)
+        self.genesis = scenario.genesis(rng, founders)
+        self.members: dict[ProcessId, Member] = {}
+        self.failing: dict[ProcessId, None] = {}
+        self.wardens = {process.node for process in founders[: 2 if len(founders) > 3 else 1]}
+        self.is_loaded = True
+        self.watch = Watch(self)
+        network.witness = self.watch.on_send
+        self._incarnations: dict[tuple[str, str], int] = {}
+        self._accused_s: dict[ProcessId, float] = {}
+        self._routers = tuple(ProcessId("router", f"r{i}", 1) for i in range(1, self.spec.routers + 1))
+        for me in self._routers:
+            self._start_router(me)
+        for me in founders:
+            self._start_member(me)
+
+    # Building.
+
+    def _start_router(self, me: ProcessId) -> None:
+        rng = random.Random(f"{self.seed}/{me}")
+        replica = self.factories.replica(me, Membership(0, self._routers), self.spec.paxos, rng)
+        core = self.factories.router(
+            me,
+            config=self.genesis,
+            broadcast=_WatchedBroadcast(me, replica, self),
+            limits=self.spec.limits,
+        )
+        self.add(core)
+
+    def _start_member(self, me: ProcessId) -> Member:
+        rng = random.Random(f"{self.seed}/{me}")
+        multicast = RecordedMulticast(me, self.factories.application(me, self._routers), self.trace)
+        member = Member(me, multicast, rng)
+        self.members[me] = member
+        self._incarnations[me.role, me.node] = me.incarnation
+        self.add(member)
+        if me.node not in self.wardens:
+            self._burst_later(member)
+        return member
+
+    def join(self, node: str, role: str) -> Member:
+        """Start a process that joins by its first message, as the next incarnation of its name."""
+        incarnation = self._incarnations.get((role, node), 0) + 1
+        member = self._start_member(ProcessId(role, node, incarnation))
+        payload = self.scenario.join(member.me)
+        self._submit(member, [Draft(MessageKind.CONFIG, -1, (), payload)])
+        return member
+
+    # What members do.
+
+    def _burst_later(self, member: Member) -> None:
+        self.later(member.rng.expovariate(BURSTS_PER_S), lambda: self._burst(member))
+
+    def _burst(self, member: Member) -> None:
+        if not self.is_loaded or not self.nodes[member.me].is_alive:
+            return
+        processes = sorted(self.members)
+        n = member.rng.choice((1, 1, 2, 5))
+        self._submit(member, [self.scenario.draw(member.rng, member.me, processes) for _ in range(n)])
+        if member.rng.random() < 0.2:
+            member.hold(member.rng.random() < 0.5)
+        self._burst_later(member)
+
+    def _submit(self, member: Member, drafts: list[Draft]) -> None:
+        node = self.nodes[member.me]
+
+        def submit() -> None:
+            if node.is_alive:
+                member.submit(drafts)
+                node.pump.need_turn()
+
+        node.when_running(submit)
+
+    def living(self) -> list[ProcessId]:
+        """Give every live process, in order."""
+        return sorted(process for process, node in self.nodes.items() if node.is_alive)
+
+    def useful_members(self) -> list[ProcessId]:
+        """Give the live members that nobody has a reason to suspect."""
+        return sorted(p for p in self.members if self.nodes[p].is_alive and p not in self.failing)
+
+    def after_turn(self, core: ProcessCore) -> None:
+        if isinstance(core, Router):
+            self.watch.after_router_turn(core)
+
+    def after_stop(self, node: Node) -> None:
+        me = node.core.me
+        if me in self.members and self.is_loaded:
+            self.return_later(me, self.rng.uniform(0.05, 1.0))
+
+    # Faults.
+
+    def inject(self, fault: Fault) -> None:
+        INJECTIONS[fault.kind](self, random.Random(fault.choice), fault)
+
+    def may_lose_router(self, router: ProcessId) -> bool:
+        left = [other for other in self.alive("router") if other != router]
+        return 2 * len(left) > len(self._routers)
+
+    def return_later(self, process: ProcessId, length_s: float) -> None:
+        """Let a process that has stopped come back as a new incarnation."""
+
+        def come_back() -> None:
+            if self._incarnations[process.role, process.node] == process.incarnation:
+                self.join(process.node, process.role)
+
+        self.later(length_s, come_back)
+
+    def hold(self, victim: ProcessId, fault: Fault) -> None:
+        """Let a member withhold its confirmations for a while."""
+        self._hold(victim, True)
+        self.count(fault.kind)
+        self.later(fault.length_s, lambda: self._hold(victim, False))
+
+    def _hold(self, victim: ProcessId, hold: bool) -> None:
+        self.members[victim].hold(hold)
+        self.nodes[victim].pump.need_turn()
+
+    def get_stuck(self, victim: ProcessId, fault: Fault) -> None:
+        """Let a member withhold its confirmations until it is declared failed."""
+        self.members[victim].is_stuck = True
+        self._hold(victim, True)
+        self.count(fault.kind)
+        self.accuse_later(victim, fault.length_s)
+
+    def suspect_wrongly(self, accuser: ProcessId, victim: ProcessId, fault: Fault) -> None:
+        """Let a member accuse another that lives, while that one sends."""
+        member = self.members[victim]
+        self._submit(member, [self.scenario.draw(member.rng, victim, sorted(self.members))])
+        self._accuse(accuser, victim)
+        self.count(fault.kind)
+
+    def accuse_later(self, victim: ProcessId, length_s: float) -> None:
+        """Let some member find out that another has failed."""
+        self.failing[victim] = None
+        self.later(length_s, self.accuse_failing)
+
+    def accuse_failing(self) -> None:
+        """Let a live member accuse each process that has failed, unless one did so just now."""
+        suspected = self.suspected()
+        for victim in self.failing:
+            if victim in suspected or self.time.now_s() < self._accused_s.get(victim, -1.0) + 1.0:
+                continue
+            accusers = [process for process in self.useful_members() if process.node in self.wardens]
+            if accusers:
+                self._accuse(self.rng.choice(accusers), victim)
+
+    def _accuse(self, accuser: ProcessId, victim: ProcessId) -> None:
+        self.watch.before_suspicion(victim)
+        self._accused_s[victim] = self.time.now_s()
+        payload = self.scenario.suspect(victim)
+        self._submit(self.members[accuser], [Draft(MessageKind.CONFIG, -1, (), payload)])
+
+    # The end.
+
+    def heal(self) -> None:
+        """End every fault that is not for ever, and all load."""
+        super().heal()
+        self.is_loaded = False
+        for process in self.useful_members():
+            self._hold(process, False)
+
+    def look_after(self) -> None:
+        """Do what the living do about the dead: accuse them; let a warden return if none is left."""
+        suspected = self.suspected()
+        for process in self.members:
+            if not self.nodes[process].is_alive and process not in suspected:
+                self.failing.setdefault(process)
+        able = set(self.useful_members()) - suspected
+        if not any(process.node in self.wardens for process in able):
+            role, node = min(key for key in self._incarnations if key[1] in self.wardens)
+            self.join(node, role)
+        self.accuse_failing()
+
+    def is_at_rest(self) -> bool:
+        """Whether every live member knows what became of all it has sent, and routers keep nothing of it."""
+        return all(
+            not self.members[process].multicast.n_unstable for process in self.useful_members()
+        ) and not any(self.router(process).window.n_pending for process in self.alive("router"))
+
+
+class _WatchedBroadcast(RecordedBroadcast):
+    """A recorder that also looks at promises."""
+
+    def __init__(self, me: ProcessId, inner: Any, world: OrderWorld) -> None:
+        super().__init__(me, inner, world.trace)
+        self._promises = PromiseWatch(world, inner)
+
+    def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
+        if type(message) is not Promise:
+            self.inner.on_message(peer, message, now_s)
+            return
+        led = self._promises.before(message)
+        self.inner.on_message(peer, message, now_s)
+        self._promises.after(led)
