@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crescando.consensus.base import AtomicBroadcast
 from crescando.consensus.multipaxos.replica import Replica
@@ -18,6 +18,7 @@ from crescando.roles.storage import Storage
 from crescando.roles.super import Super
 from crescando.routing.base import Multicast
 from crescando.routing.ecast.application import Application
+from crescando.routing.ecast.limits import RouterLimits
 from crescando.routing.ecast.messages import Batch
 from crescando.routing.ecast.router import Router
 from crescando.routing.rubberband.config import Rubberband
@@ -83,11 +84,16 @@ class Assembly:
         broadcast = self._broadcast(me, membership, rng)
         return make(
             me,
-            routers=self.names.routers,
             config=self.config,
             broadcast=broadcast,
-            limits=self.spec.router,
+            limits=self._router_limits,
         )
+
+    @property
+    def _router_limits(self) -> RouterLimits:
+        # An election that takes its time is not the loss of a majority.
+        leaderless_s = max(self.spec.router.leaderless_s, 2 * self.spec.paxos.election_s)
+        return replace(self.spec.router, leaderless_s=leaderless_s)
 
     def storage(self, me: ProcessId) -> Storage:
         """Give a storage process's core."""

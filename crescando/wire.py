@@ -56,6 +56,7 @@ from crescando.routing.ecast.messages import (
     ReadRefused,
     Resume,
     Route,
+    Routers,
     Stable,
     StableUpTo,
     Welcome,
@@ -92,6 +93,7 @@ WireMessage = (
     | ReadRefused
     | Resume
     | Route
+    | Routers
     | Stable
     | StableUpTo
     | Welcome

@@ -6,6 +6,8 @@ from collections import deque
 from typing import Any
 
 from crescando.consensus.base import NO_BALLOT, Ballot, BroadcastOutput
+from crescando.consensus.membership import Change
+from crescando.consensus.quorum import Membership
 from crescando.routing.base import MulticastEvent
 from crescando.routing.batch import Message, Submission, submission
 from crescando.routing.ecast.messages import Batch
@@ -57,8 +59,13 @@ def of(*messages: Message, acknowledged: int = 0) -> Submission:
 class ScriptedOrder:
     """An atomic broadcast whose decisions and leadership are the test's; an `AtomicBroadcast`."""
 
-    def __init__(self, me: ProcessId) -> None:
+    def __init__(self, me: ProcessId, *peers: ProcessId) -> None:
         self.me = me
+        self.peers = peers or tuple(router for router in (R1, R2) if router != me)
+        self.membership = Membership(0, tuple(sorted((me, *self.peers))))
+        self.attested: dict[int, bytes] = {}
+        self.wanted: list[Change] = []
+        self.refused: list[ProcessId] = []
         self.is_leader = False
         self.ballot = NO_BALLOT
         self.leader: ProcessId | None = None
@@ -110,6 +117,16 @@ class ScriptedOrder:
 
     def is_backed(self, now_s: float) -> bool:
         return self.is_leader
+
+    def request_change(self, change: Change) -> str:
+        self.wanted.append(change)
+        return ""
+
+    def attest(self, instance: int, digest: bytes) -> None:
+        self.attested[instance] = digest
+
+    def on_refused(self, peer: ProcessId, now_s: float) -> None:
+        self.refused.append(peer)
 
     def provide_snapshot(self, peer: ProcessId, instance: int, state: Any) -> None:
         self.snapshots.append((peer, instance, state))

@@ -17,6 +17,7 @@ from crescando.routing.ecast.messages import (
     Expelled,
     Fenced,
     Hello,
+    Outdated,
     Pulse,
     Resume,
     Route,
@@ -273,6 +274,55 @@ def test_held_confirmations_are_sent_when_the_hold_ends() -> None:
     assert app.flush(0.0).send == [(R1, Confirm(position(1, 0)))]
 
 
+def test_a_resumption_confirms_nothing_that_is_held_and_the_end_of_the_hold_does() -> None:
+    app = led(S0)
+    app.on_message(R1, deliver(1, NO_POSITION), 0.0)
+    app.flush(0.0)
+    app.hold_confirms(True)
+    app.on_message(R1, deliver(2, position(1, 0)), 0.0)
+    app.flush(0.0)
+
+    app.on_message(R2, Welcome(B2, True, R2, 0), 0.0)
+    output = app.flush(0.0)
+    assert output.send == [(R2, Resume(B2, position(2, 0), position(1, 0)))]
+
+    app.hold_confirms(False)
+    assert app.flush(0.0).send == [(R2, Confirm(position(2, 0)))]
+
+
+def test_one_that_lost_its_state_ends_and_calls_nothing_of_its_own_void() -> None:
+    app = led(S0)
+    app.submit(of(write(1, sender=S0)))
+    app.flush(0.0)
+
+    app.on_message(R1, Outdated(position(9, 0)), 0.0)
+    app.on_message(R1, Outdated(position(9, 0)), 0.0)
+
+    assert app.take_events() == [ExpelledEvent(position(9, 0), 1, is_outdated=True)]
+
+
+# Credit.
+
+
+def test_only_the_leader_s_grants_count() -> None:
+    app = connected()
+    size = of(write(1)).n_bytes
+    app.on_message(R1, Welcome(B1, True, R1, 0, size), 0.0)
+    for number in (1, 2, 3, 4):
+        app.submit(of(write(number)))
+    assert routed(app.flush(0.0)) == [(R1, 1, 1)]
+
+    app.on_message(R2, Stable(0, (), 1 << 20), 0.0)
+    app.on_message(R2, Pulse(B1, 0, 1 << 20), 0.0)
+    assert routed(app.flush(0.0)) == []
+
+    app.on_message(R1, Pulse(B1, 0, 2 * size), 0.0)
+    assert routed(app.flush(0.0)) == [(R1, 2, 2)]
+    app.on_message(R1, Stable(2, (), size), 0.0)
+    assert routed(app.flush(0.0)) == [(R1, 3, 3)]
+    assert app.n_unstable == 2
+
+
 # What became of it.
 
 
@@ -346,7 +396,7 @@ def test_no_confirmation_goes_to_a_router_that_is_gone() -> None:
 
 def test_messages_of_others_than_routers_are_ignored() -> None:
     app = led(S0)
-    stranger = ProcessId("router", "r9", 1)
+    stranger = ProcessId("storage", "s9", 1)
 
     for message in (
         deliver(1, NO_POSITION),

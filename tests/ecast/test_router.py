@@ -29,7 +29,7 @@ from crescando.routing.ecast.messages import (
     StableUpTo,
     Welcome,
 )
-from crescando.routing.ecast.router import Router
+from crescando.routing.ecast.router import PULSES_MAX, Router
 from crescando.routing.ecast.snapshot import take_snapshot
 from crescando.routing.rubberband import CreateTable, Rubberband, Suspect
 from crescando.types import NO_POSITION, ProcessId, position
@@ -60,9 +60,7 @@ class Desk:
 
     def __init__(self, *, leads: bool = True, limits: RouterLimits | None = None) -> None:
         self.order = ScriptedOrder(R1)
-        self.router: Router[Rubberband] = Router(
-            R1, routers=(R1, R2), config=CONFIG, broadcast=self.order, limits=limits
-        )
+        self.router: Router[Rubberband] = Router(R1, config=CONFIG, broadcast=self.order, limits=limits)
         self.router.on_start(0.0)
         self.now_s = 0.0
         if leads:
@@ -202,8 +200,8 @@ def test_one_that_lacks_what_it_had_confirmed_is_told_so_and_reported_to_the_sup
 
 def test_a_member_asks_for_sessions_with_routers_behind_it_in_name() -> None:
     order = ScriptedOrder(R1)
-    first: Router[Rubberband] = Router(R1, routers=(R1, R2), config=CONFIG, broadcast=order)
-    second: Router[Rubberband] = Router(R2, routers=(R1, R2), config=CONFIG, broadcast=ScriptedOrder(R2))
+    first: Router[Rubberband] = Router(R1, config=CONFIG, broadcast=order)
+    second: Router[Rubberband] = Router(R2, config=CONFIG, broadcast=ScriptedOrder(R2))
 
     first.on_start(0.0)
     second.on_start(0.0)
@@ -451,6 +449,151 @@ def test_data_behind_a_configuration_message_of_one_submission_waits_alone() -> 
     desk.route(of(configure(2, CreateTable(schema("u"))), write(3)))
 
     assert desk.proposed()[1:] == [[(CLIENT, 2, 2)]]
+
+
+def test_what_is_delivered_but_not_confirmed_is_not_sent_again_and_still_counts() -> None:
+    size = of(write(1)).n_bytes
+    desk = Desk(limits=RouterLimits(credit_bytes=2 * size))
+    for number in range(1, 6):
+        desk.order_now(of(write(number, point(S0, S1))))
+
+    desk.router.on_message(S0, Resume(desk.order.ballot, position(3, 0), NO_POSITION), 0.0)
+    output = desk.flush()
+
+    assert to(output, S0, Deliver) == []
+    assert S0 in desk.router.window.entries[1].awaited
+    output = desk.take(S0, Confirm(position(2, 0)))
+    assert [(m.instance, m.previous) for m in to(output, S0, Deliver)] == [
+        (4, position(3, 0)),
+        (5, position(4, 0)),
+    ]
+
+
+def test_a_slow_destination_delays_nobody_who_does_not_address_it() -> None:
+    size = of(write(1)).n_bytes
+    desk = Desk(limits=RouterLimits(lag_bytes=2 * size, window_bytes=40 * size))
+    desk.resume()
+    for number in range(1, 9):
+        desk.order_now(of(write(number, point(S1, S2))))
+        desk.take(S1, Confirm(position(desk.order.learned, 0)))
+    assert desk.router.window.slow == {S2}
+    assert desk.router.mseq.learned_of(CLIENT) == 3
+
+    for number in range(1, 60):
+        desk.order_now(of(write(number, point(S0, S1), sender=OTHER)))
+        for peer in (S0, S1):
+            output = desk.take(peer, Confirm(position(desk.order.learned, 0)))
+        assert to(output, OTHER, Stable)[0].upto == number
+    assert desk.router.mseq.learned_of(CLIENT) == 3
+
+    desk.take(S2, Confirm(position(desk.order.learned, 0)))
+    desk.decide()
+    assert desk.router.mseq.learned_of(CLIENT) == 8
+
+
+def test_credit_is_told_with_every_answer_and_shrinks_as_the_window_fills() -> None:
+    size = of(write(1)).n_bytes
+    desk = Desk(limits=RouterLimits(window_bytes=1 << 20, sender_bytes=1 << 20))
+    desk.resume()
+    (first,) = to(desk.take(CLIENT, Hello()), CLIENT, Welcome)
+    assert first.credit == (1 << 20) // len(EVERYBODY)
+
+    numbers = iter(range(1, 1 << 20))
+
+    def pulsed_credit_at(n_bytes: int) -> int:
+        while desk.router.window.n_bytes < n_bytes:
+            desk.order_now(of(*(write(next(numbers), point(S0, S1)) for _ in range(100))))
+        desk.now_s += 1.0
+        (pulse,) = to(desk.flush(), CLIENT, Pulse)
+        return int(pulse.credit)
+
+    assert pulsed_credit_at(1 << 19) == first.credit, "hardly more than half is full"
+    assert pulsed_credit_at(15 << 16) < first.credit
+    desk.take(S0, Confirm(position(desk.order.learned, 99)))
+    (stable,) = to(desk.take(S1, Confirm(position(desk.order.learned, 99))), CLIENT, Stable)
+    assert stable.credit == first.credit
+
+
+def test_a_sender_with_more_undecided_messages_than_credit_allows_is_reset() -> None:
+    limits = RouterLimits(sender_bytes=64)
+    desk = Desk(limits=limits)
+    desk.router.mseq.learned[CLIENT] = 99_999
+
+    output = desk.route(of(write(100_000), acknowledged=90_000))
+    assert output.reset == []
+    output = desk.route(of(write(100_001), acknowledged=9))
+    assert output.reset == [CLIENT]
+
+
+def test_a_sender_that_does_not_mind_its_credit_is_reset() -> None:
+    desk = Desk(limits=RouterLimits(sender_bytes=64))
+    desk.order.window = 0
+    large = of(*(write(n) for n in range(1, 4_001)))
+    resets = []
+    for index in range(20):
+        resets += desk.route(msgspec.structs.replace(large, first=1 + 4_000 * index)).reset
+
+    assert CLIENT in resets
+    assert desk.router.proposer.n_bytes < 4 << 20
+
+
+def test_signs_of_life_come_round_to_any_number_of_sessions() -> None:
+    desk = Desk()
+    peers = [ProcessId("client", f"n{n}", 1) for n in range(1_000)]
+    for peer in peers:
+        desk.hello(peer)
+    desk.flush()
+    desk.resume(*peers)
+    told: set[ProcessId] = set()
+    for _ in range(8):
+        desk.now_s += desk.router.limits.pulse_s
+        pulsed = [peer for peer, message in desk.flush().send if isinstance(message, Pulse)]
+        assert len(pulsed) <= PULSES_MAX
+        told.update(pulsed)
+
+    assert told >= set(peers)
+
+
+# Lagging.
+
+
+def owing(desk: Desk) -> None:
+    """Let S0 owe a confirmation for longer than it may."""
+    desk.resume()
+    desk.order_now(of(write(1, point(S0, S1))))
+    desk.take(S1, Confirm(position(1, 0)))
+    for _ in range(round(desk.router.limits.max_lag_s / desk.router.limits.pulse_s) + 3):
+        desk.now_s += desk.router.limits.pulse_s
+        desk.flush()
+
+
+def test_the_leader_names_those_that_owe_confirmations_to_whoever_asks_for_the_configuration() -> None:
+    desk = Desk()
+    owing(desk)
+
+    assert to(desk.take(U0, ConfigRequest()), U0, ConfigState)[0].lagging == (S0,)
+
+    desk.take(S0, Confirm(position(1, 0)))
+    desk.now_s += desk.router.limits.pulse_s
+    desk.flush()
+    assert to(desk.take(U0, ConfigRequest()), U0, ConfigState)[0].lagging == ()
+
+
+def test_a_leader_that_no_majority_backs_accuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    owing(desk)
+    monkeypatch.setattr(desk.order, "is_backed", lambda now_s: False)
+
+    assert to(desk.take(U0, ConfigRequest()), U0, ConfigState)[0].lagging == ()
+
+
+def test_a_new_leadership_begins_to_count_anew() -> None:
+    desk = Desk()
+    owing(desk)
+    desk.order.lead(7)
+    desk.flush()
+
+    assert to(desk.take(U0, ConfigRequest()), U0, ConfigState)[0].lagging == ()
 
 
 # What became of it.

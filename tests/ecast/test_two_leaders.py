@@ -40,9 +40,7 @@ class SharedOrder:
 
 def bench() -> tuple[Bench, SharedOrder]:
     order = SharedOrder()
-    routers = [
-        Router[Rubberband](me, routers=ROUTERS, config=CONFIG, broadcast=order.members[me]) for me in ROUTERS
-    ]
+    routers = [Router[Rubberband](me, config=CONFIG, broadcast=order.members[me]) for me in ROUTERS]
     apps = [Application(me, ROUTERS) for me in (CLIENT, OTHER, S0, S1, S2)]
     world = Bench(*routers, *apps)
     for app in apps:

@@ -30,11 +30,15 @@ from crescando.routing.ecast.messages import (
     Pulse,
     Resume,
     Route,
+    Routers,
     Stable,
     Welcome,
 )
 from crescando.routing.ecast.outgoing import Outgoing
 from crescando.types import NO_POSITION, ProcessId
+
+ROUTER = "router"
+"""The role of those that a multicast's end point listens to."""
 
 RECONNECT_S = 0.05
 """Pause before a lost or refused session is asked for again; doubled with each refusal."""
@@ -49,12 +53,14 @@ class Application:
     ----------
     me : ProcessId
     routers : sequence of ProcessId
-        Every router; a session with each is kept.
+        The routers that are known; a session with each is kept. Whoever the
+        routers are later, they tell.
     """
 
     def __init__(self, me: ProcessId, routers: Sequence[ProcessId]) -> None:
         self.me = me
         self.routers = tuple(routers)
+        self._membership = -1
         self.ballot: Ballot = NO_BALLOT
         self.lead: ProcessId | None = None
         self.delivered: int = NO_POSITION
@@ -108,18 +114,20 @@ class Application:
 
     def on_connected(self, peer: ProcessId, now_s: float) -> None:
         """Say hello; a leader answers with where it stands."""
-        if peer in self.routers:
+        if peer.role == ROUTER:
             self._reconnect.pop(peer, None)
             self._pause_s.pop(peer, None)
             self._out.send.append((peer, Hello()))
 
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
         """Forget the session; whoever leads next will state where to go on."""
+        if peer.role != ROUTER:
+            return
+        if self.lead == peer:
+            self.lead = None
+        if self._confirm_to == peer:
+            self._confirm_to = None
         if peer in self.routers:
-            if self.lead == peer:
-                self.lead = None
-            if self._confirm_to == peer:
-                self._confirm_to = None
             self._reconnect[peer] = now_s + RECONNECT_S
 
     def on_refused(self, peer: ProcessId, now_s: float) -> None:
@@ -131,7 +139,7 @@ class Application:
 
     def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
         """Take a message of a router; others are ignored."""
-        if peer not in self.routers:
+        if peer.role != ROUTER:
             return
         match message:
             case Deliver():
@@ -144,6 +152,8 @@ class Application:
                 self._on_pulse(peer, message)
             case Welcome():
                 self._on_welcome(peer, message)
+            case Routers():
+                self._on_routers(message)
             case Expelled():
                 self._on_expelled(message)
             case Outdated():
@@ -161,6 +171,16 @@ class Application:
             self._out.send.append((peer, Resume(message.ballot, self.delivered, self.confirmed)))
         elif self.lead == peer and not message.is_leader:
             self.lead = None
+
+    def _on_routers(self, message: Routers) -> None:
+        """Take the list of a later membership; a router that left is heard until its session ends."""
+        if message.number <= self._membership:
+            return
+        self._membership = message.number
+        self._out.connect.extend(router for router in message.routers if router not in self.routers)
+        for router in [known for known in self._reconnect if known not in message.routers]:
+            del self._reconnect[router]
+        self.routers = message.routers
 
     def _on_deliver(self, peer: ProcessId, message: Deliver) -> None:
         if message.ballot < self.ballot:

@@ -53,6 +53,13 @@ class Resume(msgspec.Struct, frozen=True, array_like=True, tag="resume"):
     confirmed: int
 
 
+class Routers(msgspec.Struct, frozen=True, array_like=True, tag="routers"):
+    """Who the routers are, by a membership's number: of two lists the higher-numbered is right."""
+
+    number: int
+    routers: tuple[ProcessId, ...]
+
+
 class Route(msgspec.Struct, frozen=True, array_like=True, tag="route"):
     """Consecutive messages on their way into the order."""
 

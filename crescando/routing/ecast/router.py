@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Generic, TypeVar
 
-from crescando.consensus.base import AtomicBroadcast, Ballot
+from crescando.consensus.base import AtomicBroadcast, Ballot, BroadcastOutput
+from crescando.consensus.membership import Change
 from crescando.process import Output, earliest
 from crescando.routing.base import Config, NotStable
 from crescando.routing.batch import HEADER_BYTES, Submission, fault_of
@@ -34,13 +35,16 @@ from crescando.routing.ecast.messages import (
     Inject,
     Outdated,
     Pulse,
+    Quorum,
     Resume,
     Route,
+    Routers,
     Stable,
     StableUpTo,
     Welcome,
 )
 from crescando.routing.ecast.mseq import Learned, MSeq
+from crescando.routing.ecast.presence import LeaderPresence
 from crescando.routing.ecast.proposer import Proposer
 from crescando.routing.ecast.reads import Reads
 from crescando.routing.ecast.snapshot import RouterSnapshot, restore, take_snapshot
@@ -63,8 +67,6 @@ class Router(Generic[C]):
     Parameters
     ----------
     me : ProcessId
-    routers : tuple of ProcessId
-        All members of the broadcast group.
     config : Config
         The configuration before the first message.
     broadcast : AtomicBroadcast
@@ -75,7 +77,6 @@ class Router(Generic[C]):
         self,
         me: ProcessId,
         *,
-        routers: tuple[ProcessId, ...],
         config: C,
         broadcast: AtomicBroadcast[Batch],
         limits: RouterLimits | None = None,
@@ -88,8 +89,8 @@ class Router(Generic[C]):
         self.proposer: Proposer[C] = Proposer(broadcast, self.limits)
         self.laggards = Laggards(self.limits.max_lag_s)
         self.reads: Reads[C] = Reads()
+        self.presence = LeaderPresence(self.limits.leaderless_s)
         self._config_type = type(config)
-        self._routers = frozenset(routers)
         self._sessions: dict[ProcessId, None] = {}
         self._due: dict[ProcessId, None] = {}
         self._touched: dict[ProcessId, None] = {}
@@ -110,21 +111,25 @@ class Router(Generic[C]):
     # Inputs.
 
     def on_start(self, now_s: float) -> None:
-        """Ask for sessions with the other routers that come after us in their names."""
-        self._out.connect.extend(sorted(router for router in self._routers if router > self.me))
+        """Ask for sessions with the other routers."""
         self.broadcast.on_start(now_s)
+        self._out.connect.extend(peer for peer in self.broadcast.peers if self._asks(peer))
+
+    def _asks(self, peer: ProcessId) -> bool:
+        """Whether it is for us to ask for a session: of two members the first in name asks."""
+        return peer > self.me or self.me not in self.broadcast.membership.members
 
     def on_connected(self, peer: ProcessId, now_s: float) -> None:
         """Begin a session; an application process speaks first."""
-        if peer in self._routers:
+        if peer.role == self.me.role:
             self._reconnect.pop(peer, None)
             self.broadcast.on_connected(peer, now_s)
 
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
         """End a session: what it was sent and did not confirm will be sent again."""
-        if peer in self._routers:
+        if peer.role == self.me.role:
             self.broadcast.on_disconnected(peer, now_s)
-            if peer > self.me:
+            if peer in self.broadcast.peers and self._asks(peer):
                 self._out.connect.append(peer)
             return
         self._sessions.pop(peer, None)
@@ -134,8 +139,9 @@ class Router(Generic[C]):
             self.window.outboxes[peer].close()
 
     def on_refused(self, peer: ProcessId, now_s: float) -> None:
-        """Ask a router again later; its silence meanwhile is the detector's business."""
-        if peer in self._routers:
+        """Ask a router again later, as long as it is one of us."""
+        if peer.role == self.me.role:
+            self.broadcast.on_refused(peer, now_s)
             self._reconnect[peer] = now_s + RECONNECT_S
 
     def on_executed(self, result: Any, now_s: float) -> None:
@@ -152,6 +158,9 @@ class Router(Generic[C]):
                 self._sessions[peer] = None
                 self._touched[peer] = None
                 self._welcome(peer)
+                self._out.send.append((peer, self._routers_message()))
+                if not self.presence.is_there:
+                    self._out.send.append((peer, Quorum(False)))
             case Resume():
                 self._on_resume(peer, message)
             case Fenced():
@@ -162,11 +171,32 @@ class Router(Generic[C]):
             case ConfigRequest():
                 self._on_config_request(peer, now_s)
             case StableUpTo():
-                if peer in self._routers and not self.broadcast.is_leader:
+                if peer.role == self.me.role and not self.broadcast.is_leader:
                     self._stable_hint, self._hinted = message, 0
             case _:
-                if peer in self._routers:
+                if peer.role == self.me.role:
                     self.broadcast.on_message(peer, message, now_s)
+
+    def change_routers(self, *, add: ProcessId | None = None, remove: ProcessId | None = None) -> str:
+        """Have the group grow by a router that stands by, or shrink by one.
+
+        Returns
+        -------
+        str
+            Empty if it was proposed; else why it cannot be.
+        """
+        number = self.broadcast.membership.number
+        return self.broadcast.request_change(Change(number, add=add, remove=remove, resizes=True))
+
+    def _routers_message(self) -> Routers:
+        membership = self.broadcast.membership
+        return Routers(membership.number, membership.members)
+
+    def _take_membership(self) -> None:
+        """Speak with whoever is new among the routers, and let everybody know who they are."""
+        self._out.connect.extend(peer for peer in self.broadcast.peers if self._asks(peer))
+        notice = self._routers_message()
+        self._out.send.extend((peer, notice) for peer in self._sessions)
 
     def _on_resume(self, peer: ProcessId, message: Resume) -> None:
         if message.ballot != self._led_ballot or peer not in self._sessions:
@@ -250,10 +280,25 @@ class Router(Generic[C]):
 
     # Learning.
 
+    def _take_learned(self, result: BroadcastOutput[Batch]) -> None:
+        """Carry out what the broadcast gave."""
+        self._out.send.extend(result.send)
+        self._out.stop = self._out.stop or result.stop
+        if result.install is not None:
+            self._install(result.install[1])
+            self.broadcast.attest(result.install[0], self.mseq.config.digest())
+        for instance, batch in result.learned:
+            self._on_learned(instance, batch)
+        if result.membership is not None:
+            self._take_membership()
+
     def _on_learned(self, instance: int, batch: Batch | None) -> None:
         if batch is None:
             return
+        before = self.mseq.config
         learned = self.mseq.learn(instance, batch)
+        if self.mseq.config is not before:
+            self.broadcast.attest(instance, self.mseq.config.digest())
         suspected = learned.suspected
         entry = entry_of(instance, learned.runs, suspected)
         self._due.update(dict.fromkeys(entry.deliveries))
@@ -300,13 +345,10 @@ class Router(Generic[C]):
         """Learn, take or give up leadership, propose, forward, answer."""
         for peer in [known for known, due_s in self._reconnect.items() if now_s >= due_s]:
             del self._reconnect[peer]
-            self._out.connect.append(peer)
+            if peer in self.broadcast.peers:
+                self._out.connect.append(peer)
         result = self.broadcast.flush(now_s)
-        self._out.send.extend(result.send)
-        if result.install is not None:
-            self._install(result.install[1])
-        for instance, batch in result.learned:
-            self._on_learned(instance, batch)
+        self._take_learned(result)
         self._take_stable_hint()
         for peer in result.snapshot_for:
             snapshot = take_snapshot(self.mseq, self.window)
@@ -318,9 +360,7 @@ class Router(Generic[C]):
         again = self._led and self.proposer.propose(self.window, self.mseq.config)
         if again or result.snapshot_for:
             more = self.broadcast.flush(now_s)
-            self._out.send.extend(more.send)
-            for instance, batch in more.learned:
-                self._on_learned(instance, batch)
+            self._take_learned(more)
             result.wake_at_s = more.wake_at_s
         if self._led:
             self._inject(now_s)
@@ -328,14 +368,23 @@ class Router(Generic[C]):
             self._pulse(now_s)
         self._answer_stable()
         self._out.send.extend(self.reads.take_refusals())
+        self._tell_presence(now_s)
         out, self._out = self._out, Output()
         out.wake_at_s = earliest(
             result.wake_at_s,
             self._pulse_at_s if self._led else None,
             self.reads.wake_at_s,
+            self.presence.wake_at_s,
             min(self._reconnect.values(), default=None),
         )
         return out
+
+    def _tell_presence(self, now_s: float) -> None:
+        broadcast = self.broadcast
+        is_present = broadcast.is_backed(now_s) if self._led else broadcast.leader is not None
+        if self.presence.look(is_present=is_present, now_s=now_s):
+            notice = Quorum(self.presence.is_there)
+            self._out.send.extend((peer, notice) for peer in self._sessions)
 
     def _change_leadership(self) -> None:
         self.proposer = Proposer(self.broadcast, self.limits)
@@ -399,7 +448,7 @@ class Router(Generic[C]):
         lost = tuple((sender, n) for sender, ns in self.window.lost.items() for n in sorted(ns))
         unstable = tuple(sorted(self.window.entries))
         notice = StableUpTo(self.broadcast.learned, lost, unstable)
-        self._out.send.extend((router, notice) for router in sorted(self._routers - {self.me}))
+        self._out.send.extend((router, notice) for router in self.broadcast.peers)
 
     def _next_pulsed(self) -> list[ProcessId]:
         if not self._pulsed:

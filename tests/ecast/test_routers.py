@@ -1,0 +1,140 @@
+"""Routers that come and go, as application processes and the other routers see it."""
+
+from __future__ import annotations
+
+from crescando.consensus.membership import Change
+from crescando.consensus.quorum import Membership
+from crescando.routing.ecast.application import Application
+from crescando.routing.ecast.messages import Hello, Pulse, Routers, Welcome
+from crescando.routing.ecast.router import Router
+from crescando.routing.rubberband import CreateTable, Rubberband
+from crescando.types import ProcessId
+from tests.ecast.parties import CONFIG, R1, R2, S0, ScriptedOrder, batch, configure, of, write
+from tests.routing.worlds import schema
+
+R3 = ProcessId("router", "r3", 1)
+
+
+def led_router(*peers: ProcessId) -> tuple[Router[Rubberband], ScriptedOrder]:
+    order = ScriptedOrder(R2, *peers)
+    router: Router[Rubberband] = Router(R2, config=CONFIG, broadcast=order)
+    router.on_start(0.0)
+    order.lead()
+    router.flush(0.0)
+    return router, order
+
+
+def grow(order: ScriptedOrder, *members: ProcessId) -> None:
+    """Let a change of the membership be learned."""
+    order.membership = Membership(order.membership.number + 1, members)
+    order.peers = tuple(member for member in members if member != order.me)
+    order.output.membership = order.membership
+
+
+def test_of_two_members_the_first_in_name_asks_for_the_session() -> None:
+    order = ScriptedOrder(R2, R1, R3)
+    router: Router[Rubberband] = Router(R2, config=CONFIG, broadcast=order)
+
+    router.on_start(0.0)
+
+    assert router.flush(0.0).connect == [R3]
+
+
+def test_one_that_is_no_member_asks_everybody() -> None:
+    order = ScriptedOrder(R2, R1, R3)
+    order.membership = Membership(0, (R1, R3))
+    router: Router[Rubberband] = Router(R2, config=CONFIG, broadcast=order)
+
+    router.on_start(0.0)
+
+    assert router.flush(0.0).connect == [R1, R3]
+
+
+def test_a_process_is_told_the_routers_when_it_says_hello() -> None:
+    router, _ = led_router(R1)
+    router.on_connected(S0, 0.0)
+    router.on_message(S0, Hello(), 0.0)
+
+    sent = [message for to, message in router.flush(0.0).send if to == S0]
+
+    assert [type(message) for message in sent[:2]] == [Welcome, Routers]
+    assert Routers(0, (R1, R2)) in sent
+
+
+def test_everybody_is_told_of_a_change_and_the_new_router_is_asked_for_a_session() -> None:
+    router, order = led_router(R1)
+    router.on_connected(S0, 0.0)
+    router.on_message(S0, Hello(), 0.0)
+    router.flush(0.0)
+
+    grow(order, R1, R2, R3)
+    output = router.flush(0.1)
+
+    assert (S0, Routers(1, (R1, R2, R3))) in output.send
+    assert R3 in output.connect
+
+
+def test_a_router_that_left_is_not_asked_for_again() -> None:
+    router, order = led_router(R1, R3)
+    router.on_refused(R3, 0.0)
+    grow(order, R1, R2)
+
+    assert R3 not in router.flush(9.0).connect
+    assert order.refused == [R3], "a refused session is the detector's business too"
+
+
+def test_a_change_that_is_asked_for_resizes_the_group() -> None:
+    router, order = led_router(R1)
+
+    assert router.change_routers(add=R3) == ""
+
+    assert order.wanted == [Change(0, add=R3, resizes=True)]
+
+
+def test_a_router_stops_when_its_broadcast_does() -> None:
+    router, order = led_router(R1)
+
+    order.output.stop = "removed"
+
+    assert router.flush(0.0).stop == "removed"
+
+
+def test_the_digest_after_each_change_of_the_config_is_attested() -> None:
+    router, order = led_router(R1)
+
+    order.learn(batch(of(write(1), configure(2, CreateTable(schema("u"))))))
+    order.learn(batch(of(write(3))))
+    router.flush(0.0)
+
+    assert order.attested == {1: router.mseq.config.digest()}
+
+
+def test_a_process_keeps_sessions_with_whoever_the_routers_are() -> None:
+    app = Application(S0, (R1, R2))
+    app.on_start(0.0)
+    app.flush(0.0)
+
+    app.on_message(R1, Routers(1, (R2, R3)), 0.0)
+
+    assert app.flush(0.0).connect == [R3]
+    app.on_disconnected(R1, 1.0)
+    assert R1 not in app.flush(60.0).connect
+
+
+def test_an_older_list_of_routers_loses() -> None:
+    app = Application(S0, (R1,))
+    app.on_message(R1, Routers(4, (R1, R2)), 0.0)
+
+    app.on_message(R2, Routers(3, (R1, R3)), 0.0)
+    app.on_message(R2, Routers(4, (R3,)), 0.0)
+
+    assert app.routers == (R1, R2)
+
+
+def test_a_leader_that_is_no_router_any_more_is_heard_until_its_session_ends() -> None:
+    app = Application(S0, (R1, R2))
+    app.on_message(R1, Routers(1, (R2, R3)), 0.0)
+
+    app.on_message(R1, Pulse(app.ballot, 7 << 20), 0.0)
+
+    assert app.delivered == 7 << 20
