@@ -492,7 +492,6 @@ def test_a_slow_destination_delays_nobody_who_does_not_address_it() -> None:
 
 
 def test_credit_is_told_with_every_answer_and_shrinks_as_the_window_fills() -> None:
-    size = of(write(1)).n_bytes
     desk = Desk(limits=RouterLimits(window_bytes=1 << 20, sender_bytes=1 << 20))
     desk.resume()
     (first,) = to(desk.take(CLIENT, Hello()), CLIENT, Welcome)
