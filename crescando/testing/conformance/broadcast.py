@@ -155,12 +155,12 @@ class Group:
             leader = self.leader()
             everyone = processes or tuple(self.alive())
             return leader is not None and all(
-                process.broadcast.learned == leader.broadcast.learned and not leader.broadcast.n_open
+                process.learned == leader.broadcast.learned and not leader.broadcast.n_open
                 for process in everyone
             )
 
         if not self.stage.run_until(is_done, self.subject.settle_s):
-            learned = {str(p.me): p.broadcast.learned for p in self.alive()}
+            learned = {str(p.me): p.learned for p in self.alive()}
             raise self.broken(
                 "termination", f"after {self.subject.settle_s} s members have learned {learned}"
             )

@@ -38,6 +38,11 @@ class MemberProcess:
         self._again_s: dict[ProcessId, float] = {}
 
     @property
+    def learned(self) -> int:
+        """The last instance in the log; the core may have learned more, and not told it yet."""
+        return self.log[-1][0] if self.log else 0
+
+    @property
     def values(self) -> list[bytes]:
         """What was learned, without no-ops."""
         return [value for _, value in self.log if value is not None]
@@ -97,9 +102,8 @@ class MemberProcess:
         )
 
     def _learn(self, instance: int, value: bytes | None) -> None:
-        expected = self.log[-1][0] + 1 if self.log else 1
-        if instance != expected:
-            self._broken("gaps", f"instance {instance} was learned where {expected} was due")
+        if instance != self.learned + 1:
+            self._broken("gaps", f"instance {instance} was learned where {self.learned + 1} was due")
         self.log.append((instance, value))
         if instance % ATTEST_EVERY == 0:
             state = msgspec.msgpack.encode((self.log, self.lies))
