@@ -42,6 +42,7 @@ def form_of(template: Template) -> tuple[Hashable, dict[int | str, Value]]:
     found: list[Value] = []
     form = (
         template.kind,
+        template.isolation,
         tuple((name, _form(term, found)) for name, term in template.outputs),
         tuple(
             (name, aggregate.function, aggregate.term is not None and _form(aggregate.term, found))

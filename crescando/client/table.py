@@ -8,10 +8,12 @@ returns a handle. Every statement is checked before anything is sent.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from crescando.client.answer import Answer
+from crescando.client.base import Isolation
 from crescando.client.flight import Desk
 from crescando.client.handles import ReadHandle, WriteHandle
 from crescando.client.intake import take_in
@@ -133,6 +135,7 @@ class Table:
         *,
         order_by: OrderBy = None,
         limit: int | None = None,
+        isolation: Isolation = "sequential",
         timeout_s: float | None = None,
     ) -> Answer:
         """Read rows, at one position of the order.
@@ -149,6 +152,10 @@ class Table:
             ``"x"``, ``"x desc"``, ``col("x").desc()``; ties go by the primary key.
         limit : int, optional
             Most rows to give.
+        isolation : str
+            ``"sequential"``, in the session's order; or ``"snapshot"``, which is
+            not ordered itself: at the position the lead router has reached,
+            behind what the session has seen and written (RB13 §6.7).
         timeout_s : float, optional
             The session's default if not given.
 
@@ -161,7 +168,9 @@ class Table:
         DeadlineError
             If the time is over first.
         """
-        handle = self.select_nowait(columns, where, params, order_by=order_by, limit=limit)
+        handle = self.select_nowait(
+            columns, where, params, order_by=order_by, limit=limit, isolation=isolation
+        )
         return handle.result(timeout_s)
 
     def select_nowait(
@@ -172,9 +181,10 @@ class Table:
         *,
         order_by: OrderBy = None,
         limit: int | None = None,
+        isolation: Isolation = "sequential",
     ) -> ReadHandle[Answer]:
         """Submit a `select` and give its handle."""
-        template, directions = self._select(columns, where, order_by, limit)
+        template, directions = self._select(columns, where, order_by, limit, isolation)
         key = (directions, limit)
         return self._read(template, params, partial(rows_answer, directions, limit), key)
 
@@ -183,6 +193,7 @@ class Table:
         where: Where = None,
         params: Params = (),
         *,
+        isolation: Isolation = "sequential",
         timeout_s: float | None = None,
         **aggregates: AggregateCall,
     ) -> Answer:
@@ -193,22 +204,36 @@ class Table:
         Answer
             One row, a column per aggregate.
         """
-        return self.aggregate_nowait(where, params, **aggregates).result(timeout_s)
+        return self.aggregate_nowait(where, params, isolation=isolation, **aggregates).result(timeout_s)
 
     def aggregate_nowait(
-        self, where: Where = None, params: Params = (), **aggregates: AggregateCall
+        self,
+        where: Where = None,
+        params: Params = (),
+        *,
+        isolation: Isolation = "sequential",
+        **aggregates: AggregateCall,
     ) -> ReadHandle[Answer]:
         """Submit an `aggregate` and give its handle."""
-        template = aggregate_template(where, aggregates)
+        template = _isolated(aggregate_template(where, aggregates), isolation)
         return self._read(template, params, partial(aggregates_answer, tuple(aggregates)), "aggregate")
 
-    def count(self, where: Where = None, params: Params = (), *, timeout_s: float | None = None) -> int:
+    def count(
+        self,
+        where: Where = None,
+        params: Params = (),
+        *,
+        isolation: Isolation = "sequential",
+        timeout_s: float | None = None,
+    ) -> int:
         """Count the rows that a predicate matches."""
-        return self.count_nowait(where, params).result(timeout_s)
+        return self.count_nowait(where, params, isolation=isolation).result(timeout_s)
 
-    def count_nowait(self, where: Where = None, params: Params = ()) -> ReadHandle[int]:
+    def count_nowait(
+        self, where: Where = None, params: Params = (), *, isolation: Isolation = "sequential"
+    ) -> ReadHandle[int]:
         """Submit a `count` and give its handle."""
-        template = aggregate_template(where, {"count": AggregateCall("count", None)})
+        template = _isolated(aggregate_template(where, {"count": AggregateCall("count", None)}), isolation)
         return self._read(template, params, lambda: count_answer, "count")
 
     # Prepared statements.
@@ -219,14 +244,17 @@ class Table:
         *,
         order_by: OrderBy = None,
         limit: int | None = None,
+        isolation: Isolation = "sequential",
     ) -> PreparedRead:
         """Prepare a `select`: call it with values, or give many sets of values to its ``many``."""
-        template, directions = self._select(columns, where, order_by, limit)
+        template, directions = self._select(columns, where, order_by, limit, isolation)
         return PreparedStatement(self._desk, self.name, template, rows_answer(directions, limit))
 
-    def prepare_aggregate(self, where: Where = None, **aggregates: AggregateCall) -> PreparedRead:
+    def prepare_aggregate(
+        self, where: Where = None, *, isolation: Isolation = "sequential", **aggregates: AggregateCall
+    ) -> PreparedRead:
         """Prepare an `aggregate`."""
-        template = aggregate_template(where, aggregates)
+        template = _isolated(aggregate_template(where, aggregates), isolation)
         return PreparedStatement(self._desk, self.name, template, aggregates_answer(tuple(aggregates)))
 
     def prepare_update(self, where: Where, set: SetList) -> PreparedWrite:
@@ -262,11 +290,18 @@ class Table:
         return handle
 
     def _select(
-        self, columns: Columns, where: Where, order_by: OrderBy, limit: int | None
+        self, columns: Columns, where: Where, order_by: OrderBy, limit: int | None, isolation: Isolation
     ) -> tuple[Template, tuple[bool, ...]]:
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
             raise PredicateError(f"limit is a number of rows, not {limit!r}")
-        template = read_template(columns, where)
+        template = _isolated(read_template(columns, where), isolation)
         if order_by is None:
             return template, ()
         return with_sort_keys(template, orderings_of(order_by), self.schema)
+
+
+def _isolated(template: Template, isolation: Isolation) -> Template:
+    if isolation not in get_args(Isolation):
+        known = " or ".join(map(repr, get_args(Isolation)))
+        raise StatementError(f"isolation is {known}, not {isolation!r}")
+    return replace(template, isolation=isolation)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crescando.client.base import Request
+from crescando.client.base import Isolation, Request
 from crescando.client.bind import Binder
 from crescando.client.expression import ColumnName, Expr
 from crescando.client.reach import Reach
@@ -44,6 +44,8 @@ class Template:
     """Names and expressions of a read's columns; empty for all columns of the table."""
     aggregates: tuple[tuple[str, AggregateCall], ...] = ()
     assignments: tuple[tuple[str, Expr], ...] = ()
+    isolation: Isolation = "sequential"
+    """Of a read."""
 
     def keys(self) -> tuple[int | str, ...]:
         """Give the keys of the placeholders: SET before WHERE, columns before both."""
@@ -177,7 +179,7 @@ class Prepared:
                 plan = filled[start][0]
                 parameters = [each for _, each in filled[start:stop]]
                 requests.extend(
-                    Request(plan.shape, each, ranges)
+                    Request(plan.shape, each, ranges, self.template.isolation)
                     for each, ranges in zip(parameters, plan.reach.ranges(parameters), strict=True)
                 )
                 start = stop

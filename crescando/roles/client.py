@@ -234,7 +234,8 @@ class Client:
             self._suspicious = True
             self._snapshots.lose_session()
         else:
-            self._watch.on_connected(peer)
+            if peer.role == "router":
+                self._watch.on_connected(peer)
             self.multicast.on_connected(peer, now_s)
 
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:

@@ -381,7 +381,7 @@ class Router(Generic[C]):
 
     def _tell_presence(self, now_s: float) -> None:
         broadcast = self.broadcast
-        is_present = broadcast.is_backed(now_s) if self._led else broadcast.leader is not None
+        is_present = broadcast.is_backed(now_s) if self._led else broadcast.leader not in (None, self.me)
         if self.presence.look(is_present=is_present, now_s=now_s):
             notice = Quorum(self.presence.is_there)
             self._out.send.extend((peer, notice) for peer in self._sessions)
