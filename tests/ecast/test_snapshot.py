@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from crescando import wire
+from crescando.consensus.membership import MembershipsState
 from crescando.consensus.multipaxos.messages import Snapshot
 from crescando.routing.base import Config
 from crescando.routing.batch import submission
@@ -59,8 +60,11 @@ class Half:
         )
 
 
+MEMBERSHIPS = MembershipsState(8, 1, (), (), ())
+
+
 def through_the_wire(snapshot: RouterSnapshot) -> RouterSnapshot:
-    carried: RouterSnapshot = wire.decode(wire.encode(Snapshot(3, snapshot))).state
+    carried: RouterSnapshot = wire.decode(wire.encode(Snapshot(3, snapshot, MEMBERSHIPS))).state
     return carried
 
 
