@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.ordering.cores import Destination, Sender
 from crescando.assembly import Assembly, Names
+from crescando.consensus.multipaxos.replica import PaxosTiming
 from crescando.process import ProcessCore
 from crescando.pump import Handle, Pump
 from crescando.routing.ecast.application import Application
@@ -21,9 +22,14 @@ from crescando.types import ProcessId
 READY_S = 20.0
 
 
-def assembly_of(*, routers: int, storages: int, replication: int) -> Assembly:
+def assembly_of(*, routers: int, storages: int, replication: int, election_s: float = 1.0) -> Assembly:
     """Give the parts list of the ordering path: no supers, since nobody here answers for them."""
-    spec = ClusterSpec(routers=routers, storages=storages, replication=replication)
+    spec = ClusterSpec(
+        routers=routers,
+        storages=storages,
+        replication=replication,
+        paxos=PaxosTiming(election_s=election_s),
+    )
     config = Rubberband.genesis(storages=Names.of(spec).storages, replication=replication)
     return Assembly(spec, config=config)
 

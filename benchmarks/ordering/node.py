@@ -1,0 +1,134 @@
+"""One operating-system process of the ordering path: ``python -m benchmarks.ordering.node``.
+
+Rules of the file: the core and its driver are the product's own. The parent
+speaks one JSON line at a time on standard input, and gets one line back for
+each; the process ends when that input ends. The first argument says what to be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.ordering.cores import Destination
+from benchmarks.ordering.embedded import LoopScheduler, Processes, assembly_of
+from benchmarks.ordering.event_loop import run
+from crescando import wire
+from crescando.process import ProcessCore
+from crescando.routing.ecast.application import Application
+from crescando.routing.ecast.router import Router
+from crescando.transport.handshake import Address, Tls
+from crescando.transport.sockets import SocketTransport
+from crescando.types import ProcessId
+
+GC_THRESHOLDS = 50_000, 20, 50
+"""Batches are few and large; the default collects after every 700 objects."""
+
+
+class AddressBook:
+    """Where everybody listens, as the parent last said."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Address] = {}
+
+    def locate(self, process: ProcessId) -> Address | None:
+        """Give a process's address."""
+        return self.known.get(str(process))
+
+    def update(self, addresses: dict[str, list[Any]]) -> None:
+        """Take the addresses of a line from the parent."""
+        self.known.update({name: (str(host), int(port)) for name, (host, port) in addresses.items()})
+
+
+def transport_of(book: AddressBook, me: ProcessId, tls_folder: str) -> SocketTransport:
+    """Give the transport of one process; without a folder of certificates nothing is encrypted."""
+    tls: Tls | None = None
+    if tls_folder:
+        from benchmarks.certificates import contexts
+
+        tls = contexts(Path(tls_folder), me)
+    return SocketTransport(
+        asyncio.get_running_loop(), codec=(wire.encode, wire.decode), locate=book.locate, tls=tls
+    )
+
+
+def calm_collector() -> None:
+    """Let the garbage collector pass over what was imported, and run rarely."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
+def _core(order: dict[str, Any]) -> ProcessCore:
+    me = ProcessId(*order["me"])
+    assembly = assembly_of(
+        routers=order["routers"],
+        storages=order["storages"],
+        replication=order["replication"],
+        election_s=order["election_s"],
+    )
+    if me.role == "router":
+        return assembly.router(me, random.Random(order["seed"]))
+    multicast = Application(me, assembly.names.routers)
+    return Destination(me, multicast, keeps=order["keeps"])
+
+
+def _report(core: ProcessCore, faults: list[str]) -> dict[str, Any]:
+    report: dict[str, Any] = {"cpu_s": time.process_time(), "faults": faults}
+    if isinstance(core, Router):
+        broadcast = core.broadcast
+        report |= {
+            "is_leader": broadcast.is_leader,
+            "attempt": broadcast.ballot.attempt,
+            "learned": broadcast.learned,
+            "members": [str(member) for member in broadcast.membership.members],
+        }
+    if isinstance(core, Destination):
+        report |= {"applied": core.n_applied, "bytes": core.n_bytes, "keys": len(core.map)}
+    return report
+
+
+def _say(**line: Any) -> None:
+    print(json.dumps(line), flush=True)
+
+
+async def _lines() -> asyncio.StreamReader:
+    reader = asyncio.StreamReader(limit=1 << 20)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    return reader
+
+
+async def serve(order: dict[str, Any]) -> None:
+    """Be one process until the parent is gone."""
+    book = AddressBook()
+    core = _core(order)
+    transport = transport_of(book, core.me, order["tls"])
+    processes = Processes(transport, LoopScheduler(asyncio.get_running_loop()))
+    _say(listening=await transport.listen(("127.0.0.1", 0)))
+    lines = await _lines()
+    calm_collector()
+    answers: dict[str, Callable[[], dict[str, Any]]] = {
+        "report": lambda: _report(core, processes.faults),
+    }
+    while line := await lines.readline():
+        said = json.loads(line)
+        if "addresses" in said:
+            book.update(said["addresses"])
+            if not processes.pumps:
+                processes.run(core)
+            _say(started=str(core.me))
+        else:
+            _say(**answers[said["ask"]]())
+
+
+if __name__ == "__main__":
+    run(serve(json.loads(sys.argv[1])))
