@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-
 from benchmarks.peers.etcd import Etcd
 from benchmarks.peers.nats import Nats
 from benchmarks.peers.pysyncobj import PySyncObj

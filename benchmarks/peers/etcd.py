@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 from benchmarks.peers.http2 import GrpcLane
 from benchmarks.peers.lane import Lane, Listener, key_of
 from benchmarks.peers.processes import HOST, Group, free_ports
-from benchmarks.peers.servers import MEMBERS, ServerPeer, member_name, stated_version
+from benchmarks.peers.servers import ServerPeer
+from benchmarks.peers.trio import MEMBERS, member_name, stated_version
 
 PUT, TXN = "/etcdserverpb.KV/Put", "/etcdserverpb.KV/Txn"
 REQUEST_LIMIT_S = 10.0
@@ -55,7 +56,6 @@ class Etcd(ServerPeer):
     program: ClassVar[str] = "etcd"
     package: ClassVar[str] = "etcd-server (Debian)"
     lacks: ClassVar[str] = "keeps every version of a key, writes its log to a file (here in memory)"
-    lanes_max: ClassVar[int] = 16
 
     def version(self) -> str:
         return stated_version(

@@ -17,7 +17,8 @@ from typing import Any, ClassVar
 from benchmarks.peers.lane import Lane, Listener, key_of
 from benchmarks.peers.processes import HOST, Group, free_ports
 from benchmarks.peers.result import PeerError
-from benchmarks.peers.servers import MEMBERS, ServerPeer, member_name, stated_version
+from benchmarks.peers.servers import ServerPeer
+from benchmarks.peers.trio import MEMBERS, member_name, stated_version
 
 STREAM = "KV_bench"
 SUBJECT = b"$KV.bench."
@@ -85,7 +86,6 @@ class Nats(ServerPeer):
     program: ClassVar[str] = "nats-server"
     package: ClassVar[str] = "nats-server (Debian)"
     lacks: ClassVar[str] = "one stream is one Raft group, a batch is not atomic"
-    lanes_max: ClassVar[int] = 16
 
     def version(self) -> str:
         return stated_version(

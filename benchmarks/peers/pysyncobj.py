@@ -15,24 +15,17 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from benchmarks.peers.processes import HOST, Group, free_ports
-from benchmarks.peers.result import PeerError, PeerResult
-from benchmarks.peers.servers import (
-    APPLIED_LIMIT_S,
-    GAP_LIMIT_S,
-    MEMBERS,
-    SAMPLES,
-    STARTS,
-    WARM_UP_S,
-    member_name,
-)
+from benchmarks.peers.result import PeerError
+from benchmarks.peers.trio import APPLIED_LIMIT_S, MEMBERS, Load, Trio, member_name
 
+TICK_MS = 1
 OPTIONS = {
     # The defaults are 50 ms and 100 ms and give about 10 writes per second one at a time.
-    "autoTickPeriod": 0.001,
-    "appendEntriesPeriod": 0.001,
+    "autoTickPeriod": TICK_MS / 1e3,
+    "appendEntriesPeriod": TICK_MS / 1e3,
     "commandsQueueSize": 1_000_000,
     "connectionRetryTime": 0.1,
     # No compaction of the log during a run.
@@ -40,6 +33,7 @@ OPTIONS = {
     "logCompactionMinTime": 1 << 30,
 }
 ANSWER_LIMIT_S = 10.0
+GAP_LIMIT_S = 60.0
 ROOT = Path(__file__).parents[2]
 
 
@@ -85,84 +79,28 @@ class Member:
             return
 
 
-class PySyncObj:
+class PySyncObj(Trio):
     """Three members, each a Python process."""
 
-    name = "pysyncobj"
+    name: ClassVar[str] = "pysyncobj"
+    lacks: ClassVar[str] = f"ticks of {TICK_MS} ms where 50 is usual, log never compacted"
 
     def __init__(self) -> None:
-        self.group: Group | None = None
+        super().__init__()
         self._members: list[Member] = []
         self._addresses: list[str] = []
-        self._next_write = 0
 
     def available(self) -> str:
-        """Give "" if this peer can run here, else why not."""
         if importlib.util.find_spec("pysyncobj") is None:
             return "pysyncobj is not installed; install pysyncobj (PyPI)"
         return ""
 
-    def start(self) -> None:
-        """Start the members; PeerError if they do not serve, after tries on other ports."""
-        for attempt in range(STARTS):
-            self.group = Group(self.name)
-            self._next_write = 0
-            try:
-                self._launch(self.group)
-                return
-            except PeerError:
-                self.stop()
-                if attempt == STARTS - 1:
-                    raise
-            except BaseException:
-                self.stop()
-                raise
+    def version(self) -> str:
+        return importlib.metadata.version("pysyncobj")
 
-    def stop(self) -> None:
-        """End the members; harmless when there are none."""
-        self._members.clear()
-        if self.group is not None:
-            self.group.close()
-            self.group = None
-
-    def run(self, *, in_flight: int, payload_bytes: int, seconds: float, batch: int = 1) -> PeerResult:
-        """Measure a closed loop inside the leader and read back what it wrote; see `ServerPeer.run`."""
-        self._load(in_flight, payload_bytes, WARM_UP_S, batch)
-        before = self._next_write
-        measured = self._load(in_flight, payload_bytes, seconds, batch)
-        return PeerResult(
-            name=self.name,
-            version=importlib.metadata.version("pysyncobj"),
-            in_flight=in_flight,
-            payload_bytes=payload_bytes,
-            operations=measured["operations"],
-            seconds=measured["seconds"],
-            rate_s=measured["operations"] / measured["seconds"],
-            p50_ms=measured["p50_ms"],
-            p99_ms=measured["p99_ms"],
-            checksum=self._read_back(before, payload_bytes),
-            note=f"loaded inside its leader: no client's socket, batch {batch}, plain TCP, ticks of 1 ms",
-        )
-
-    def kill_leader_gap_ms(self) -> float | None:
-        """Kill the leader; give the time until a survivor acknowledges a write sent after it.
-
-        The group is started anew afterwards.
-        """
-        group, leader = self._group(), self._leader()
-        survivors = [member for number, member in enumerate(self._members) if number != leader]
-        for number, member in enumerate(survivors):
-            member.tell("probe", first=(number + 1) << 40, seconds=GAP_LIMIT_S)
-        for member in survivors:
-            member.answer()
-        killed_s = group.kill(member_name(leader))
-        acknowledged_s = min(self._first_after(member, killed_s) for member in survivors)
-        self.stop()
-        self.start()
-        return (acknowledged_s - killed_s) * 1e3
-
-    def _launch(self, group: Group) -> None:
+    def launch(self, group: Group) -> None:
         self._addresses = [f"{HOST}:{port}" for port in free_ports(MEMBERS)]
+        self._members = []
         for number, own in enumerate(self._addresses):
             others = ",".join(address for address in self._addresses if address != own)
             node = [sys.executable, "-m", "benchmarks.peers.pysyncobj_node", own, others, json.dumps(OPTIONS)]
@@ -171,55 +109,52 @@ class PySyncObj:
             self._members.append(Member(process))
         group.wait_until(self._is_led, "a leader")
 
-    def _is_led(self) -> bool:
-        leaders = {member.ask("status")["leader"] for member in self._members}
-        return len(leaders) == 1 and leaders != {""}
-
-    def _leader(self) -> int:
+    def leader(self) -> int:
+        # All agree: an election that is still on would be measured otherwise.
+        self.group.wait_until(self._is_led, "a leader")
         return self._addresses.index(self._members[0].ask("status")["leader"])
 
-    def _load(self, in_flight: int, payload_bytes: int, seconds: float, batch: int) -> dict[str, Any]:
-        self._group().wait_until(self._is_led, "a leader")
-        leader = self._members[self._leader()]
+    def load(self, first_write: int, in_flight: int, payload: bytes, seconds: float, batch: int) -> Load:
+        leader = self._members[self.leader()]
         leader.tell(
             "run",
-            first=self._next_write,
+            first=first_write,
             in_flight=in_flight,
-            payload=payload_bytes,
+            payload=payload.decode(),
             seconds=seconds,
             batch=batch,
         )
         measured = leader.answer(seconds + APPLIED_LIMIT_S + ANSWER_LIMIT_S)
-        self._next_write = measured["next"]
-        return measured
+        return Load(**measured, how="loaded inside its leader, without a client's socket")
 
-    def _read_back(self, before: int, payload_bytes: int) -> int:
-        """Give the writes since `before` that every member has applied."""
-        counts: list[int] = []
+    def applied(self, member: int) -> int:
+        applied: int = self._members[member].ask("status")["applied"]
+        return applied
 
-        def all_applied() -> bool:
-            counts[:] = [member.ask("status")["applied"] for member in self._members]
-            return min(counts) >= self._next_write
+    def read(self, member: int, write: int) -> bytes | None:
+        value: str | None = self._members[member].ask("read", write=write)["value"]
+        return None if value is None else value.encode()
 
-        self._group().wait_until(all_applied, f"members that hold {self._next_write} writes", APPLIED_LIMIT_S)
-        if max(counts) != self._next_write:
-            raise PeerError(f"{self._next_write} writes were acknowledged, the members applied {counts}")
-        follower = (self._leader() + 1) % MEMBERS
-        step = max(1, (self._next_write - before) // SAMPLES)
-        for write in range(before, self._next_write, step):
-            if self._members[follower].ask("read", write=write)["value"] != "v" * payload_bytes:
-                raise PeerError("pysyncobj: a member has another value than was acknowledged")
-        return counts[follower] - before
+    def gap_s(self) -> float | None:
+        leader = self.leader()
+        survivors = [member for number, member in enumerate(self._members) if number != leader]
+        for number, member in enumerate(survivors):
+            member.tell("probe", first=(number + 1) << 40, seconds=GAP_LIMIT_S)
+        for member in survivors:
+            member.answer()
+        killed_s = self.group.kill(member_name(leader))
+        return min(_first_after(member, killed_s) for member in survivors) - killed_s
 
-    def _first_after(self, member: Member, killed_s: float) -> float:
-        end_s = killed_s + GAP_LIMIT_S
-        while True:
-            answer = member.answer(end_s - time.monotonic())
-            if answer["sent_s"] > killed_s:
-                acknowledged_s: float = answer["acknowledged_s"]
-                return acknowledged_s
+    def _is_led(self) -> bool:
+        leaders = {member.ask("status")["leader"] for member in self._members}
+        return len(leaders) == 1 and leaders != {""}
 
-    def _group(self) -> Group:
-        if self.group is None:
-            raise PeerError(f"{self.name} is not started")
-        return self.group
+
+def _first_after(member: Member, killed_s: float) -> float:
+    """Give when `member` saw the first of the writes acknowledged that it sent after the kill."""
+    end_s = killed_s + GAP_LIMIT_S
+    while True:
+        answer = member.answer(end_s - time.monotonic())
+        if answer.get("sent_s", 0.0) > killed_s:
+            acknowledged_s: float = answer["acknowledged_s"]
+            return acknowledged_s

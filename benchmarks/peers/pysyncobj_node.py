@@ -23,7 +23,6 @@ from pysyncobj.config import FAIL_REASON  # type: ignore[import-untyped,unused-i
 from benchmarks.peers.lane import key_of
 from benchmarks.peers.result import percentile_ms
 
-TICK_S = 0.001
 PROBE_EVERY_S = 0.01
 DRAIN_LIMIT_S = 30.0
 
@@ -55,7 +54,7 @@ class Node:
     def serve(self) -> None:
         """Tick until standard input closes."""
         while True:
-            self.member.doTick(TICK_S)
+            self.member.doTick(self.member.conf.autoTickPeriod)
             try:
                 command = self._commands.get_nowait()
             except queue.Empty:
@@ -82,9 +81,9 @@ class Node:
             "applied": len(self.member.values),
         }
 
-    def _run(self, first: int, in_flight: int, payload: int, seconds: float, batch: int) -> dict[str, Any]:
+    def _run(self, first: int, in_flight: int, payload: str, seconds: float, batch: int) -> dict[str, Any]:
         """Keep `in_flight` commands open for a while, then wait for the last."""
-        value, waits_s, refused = b"v" * payload, list[float](), list[int]()
+        value, waits_s, refused = payload.encode(), list[float](), list[int]()
         following, open_commands = first, 0
         began_s = last_s = time.monotonic()
         end_s = began_s + seconds
@@ -114,7 +113,7 @@ class Node:
         for _ in range(in_flight):
             submit()
         while open_commands and not refused and time.monotonic() < end_s + DRAIN_LIMIT_S:
-            self.member.doTick(TICK_S)
+            self.member.doTick(self.member.conf.autoTickPeriod)
         if open_commands or refused:
             return {
                 "error": f"{open_commands} commands unanswered, refused for reasons {sorted(set(refused))}"
@@ -122,7 +121,6 @@ class Node:
         waits_s.sort()
         return {
             "operations": len(waits_s) * batch,
-            "next": following,
             "seconds": last_s - began_s,
             "p50_ms": percentile_ms(waits_s, 0.5),
             "p99_ms": percentile_ms(waits_s, 0.99),
@@ -143,7 +141,7 @@ class Node:
                 next_s = time.monotonic() + PROBE_EVERY_S
                 self.member.put(key_of(first), b"v", callback=partial(settled, time.monotonic()))
                 first += 1
-            self.member.doTick(TICK_S)
+            self.member.doTick(self.member.conf.autoTickPeriod)
 
 
 def main() -> None:

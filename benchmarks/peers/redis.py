@@ -13,7 +13,8 @@ from typing import ClassVar
 from benchmarks.peers.lane import Lane, Listener, key_of
 from benchmarks.peers.processes import HOST, Group, free_ports
 from benchmarks.peers.result import PeerError
-from benchmarks.peers.servers import MEMBERS, ServerPeer, member_name, stated_version
+from benchmarks.peers.servers import ServerPeer
+from benchmarks.peers.trio import MEMBERS, member_name, stated_version
 
 WAIT_LIMIT_MS = 5_000
 CONTROL_LIMIT_S = 10.0
@@ -61,7 +62,9 @@ class Redis(ServerPeer):
     program: ClassVar[str] = "redis-server"
     package: ClassVar[str] = "redis-server (Debian)"
     lacks: ClassVar[str] = "no consensus, no fail-over without Sentinel, one primary executes all"
-    lanes_max: ClassVar[int] = 256
+
+    # WAIT holds up its connection, hence many.
+    lane_counts: ClassVar[tuple[int, ...]] = (8, 32, 64, 256)
 
     def version(self) -> str:
         return stated_version([self.program, "--version"], lambda text: text.split("v=")[1].split()[0])
@@ -106,7 +109,7 @@ class Redis(ServerPeer):
         reply = self._ask(member, b"GET", key_of(write))
         return None if reply == b"$-1" else reply.split(b"\r\n", 1)[1]
 
-    def kill_leader_gap_ms(self) -> float | None:
+    def gap_s(self) -> float | None:
         """Give None: nothing takes over."""
         return None
 
