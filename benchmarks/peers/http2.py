@@ -25,8 +25,10 @@ FRAME = struct.Struct(">HBBBI")
 WORD = struct.Struct(">I")
 SETTING = struct.Struct(">HI")
 FRAME_BYTES = FRAME.size
-MESSAGE_BYTES_MAX = 16_384 - 5
-"""What fits one frame of the size that every peer takes, after gRPC's own five bytes."""
+FRAME_BODY_BYTES_MAX = 16_384
+"""What every peer takes in one frame."""
+MESSAGE_BYTES_MAX = WINDOW_BYTES - 5
+"""What a fresh stream's window has room for, after gRPC's own five bytes."""
 
 
 def frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
@@ -86,7 +88,7 @@ class GrpcLane(Lane):
         for writes in requests:
             message = self.request(writes)
             if len(message) > MESSAGE_BYTES_MAX:
-                raise ValueError(f"a request of {len(message)} bytes needs more than one frame")
+                raise ValueError(f"a request of {len(message)} bytes does not fit a stream's window")
             self._held.append((now_s, b"\0" + WORD.pack(len(message)) + message))
         self._send_held()
 
@@ -138,7 +140,10 @@ class GrpcLane(Lane):
             self._window -= len(message)
             self._calls[self._stream] = sent_s
             parts.append(frame(HEADERS, END_HEADERS, self._stream, self._headers))
-            parts.append(frame(DATA, END_STREAM, self._stream, message))
+            for start in range(0, len(message), FRAME_BODY_BYTES_MAX):
+                body = message[start : start + FRAME_BODY_BYTES_MAX]
+                is_last = start + FRAME_BODY_BYTES_MAX >= len(message)
+                parts.append(frame(DATA, END_STREAM if is_last else 0, self._stream, body))
             # Clients' streams have odd numbers.
             self._stream += 2
         if parts:
