@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from crescando import wire
@@ -34,6 +34,7 @@ from crescando.schema import ColumnDef, DataType, TableSchema
 from crescando.spec import ClusterSpec
 from crescando.testing.factories import Factories
 from crescando.testing.faults import Fault
+from crescando.testing.isolation import Asked
 from crescando.testing.trace import RecordedBroadcast, RecordedMulticast
 from crescando.testing.workload import SCHEMA, Step, Workload
 from crescando.testing.world import World
@@ -53,6 +54,12 @@ class ClientScript:
     steps: dict[int, Step] = field(default_factory=dict)
     numbers: dict[int, int] = field(default_factory=dict)
     """The message number, the last one if sent again, of each token that was submitted."""
+    asked: dict[int, Asked] = field(default_factory=dict)
+    """What was known when each snapshot read was asked for."""
+    seen: int = -1
+    """The highest position that the client has been told."""
+    only_reads: bool = False
+    """Whether it leaves its writes out, behind which its reads would have to wait."""
 
 
 class SimulatedCluster(World):
@@ -105,6 +112,7 @@ class SimulatedCluster(World):
         self.clients: dict[ProcessId, ClientScript] = {}
         self.outcomes: dict[tuple[ProcessId, int], Outcome] = {}
         self.stable: set[tuple[ProcessId, int]] = set()
+        self.told = -1
         self.workload = Workload(SCHEMA.with_ids(0))
         self._engine = engine
         self._start()
@@ -164,11 +172,16 @@ class SimulatedCluster(World):
     def burst(self, script: ClientScript, n: int) -> None:
         """Let a client submit some operations, and perhaps a configuration message among them."""
         for _ in range(n):
-            if script.rng.random() < 0.06:
+            if script.rng.random() < 0.06 and not script.only_reads:
                 self.configure(script, self._scratch_message(script))
             request = self.workload.draw(script.rng)
             step = self.workload.interpret_request(request)
+            if script.only_reads and not step.is_read:
+                continue
             script.steps[script.next_token] = step
+            if step.is_read and script.rng.random() < 0.4:
+                request = replace(request, isolation="snapshot")
+                script.asked[script.next_token] = Asked(script.seen, self.told)
             script.core.request(script.next_token, request)
             script.next_token += 1
         self.nodes[script.core.me].pump.need_turn()
@@ -196,6 +209,9 @@ class SimulatedCluster(World):
                     self.outcomes[key] = completion.error
                 elif isinstance(completion.outcome, ReadOutcome | WriteOutcome):
                     self.outcomes[key] = completion.outcome
+                    script = self.clients[core.me]
+                    script.seen = max(script.seen, completion.outcome.position)
+                    self.told = max(self.told, script.seen)
 
     # Faults.
 
@@ -232,6 +248,28 @@ class SimulatedCluster(World):
                 self.usurp(fault)
             case "part_routers":
                 self.part_routers(rng, fault)
+            case "isolate":
+                self._isolate(rng, fault)
+
+    def _isolate(self, rng: random.Random, fault: Fault) -> None:
+        """Cut off the leader, a storage process and a client, long enough for both to be replaced."""
+        leader = self.leader()
+        storages = [p for p in self.alive("storage") if self._is_expendable(p)]
+        if leader is None or not self.may_lose_router(leader) or not storages or not self.alive("client"):
+            return
+        reader = self.clients[rng.choice(self.alive("client"))]
+        inside = {leader, rng.choice(storages), reader.core.me}
+        outside = set(self.nodes) - inside
+        replaced_s = self.spec.paxos.election_s + 1.5 * self.spec.super_.suspicion_s
+        fault = replace(fault, length_s=max(fault.length_s, replaced_s))
+        pairs = {(a, b) for a in inside for b in outside}
+        self.cut(pairs | {(b, a) for a, b in pairs}, fault, resets=True)
+        reader.only_reads = True
+
+        def write_again() -> None:
+            reader.only_reads = False
+
+        self.later(fault.length_s, write_again)
 
     def may_lose_router(self, router: ProcessId) -> bool:
         """Whether a majority of the routers would be left."""
@@ -270,5 +308,7 @@ def _draw_spec(rng: random.Random) -> ClusterSpec:
             eager_messages=rng.choice((1, 16)),
             credit_bytes=rng.choice((500, 32 << 20)),
             window_bytes=rng.choice((4_000, 256 << 20)),
+            sender_bytes=rng.choice((300, 2_000, 4 << 20)),
+            lag_bytes=rng.choice((2_000, 64 << 20)),
         ),
     )

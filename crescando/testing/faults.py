@@ -21,6 +21,7 @@ KINDS = (
     "slow",
     "usurp",
     "part_routers",
+    "isolate",
 )
 """Kinds of fault. Crashes are for ever; the others end when their time is over.
 
@@ -28,7 +29,8 @@ KINDS = (
 not from its clients, and its successor crashes soon after it has decided
 something. What the first one proposed alone may then be decided after all, in
 instances that lie behind a hole. ``part_routers`` ends the session of two
-routers while they cannot reach each other.
+routers while they cannot reach each other. ``isolate`` cuts off the leader
+together with a storage process and a client, which do not notice at once.
 """
 
 

@@ -23,6 +23,7 @@ from crescando.testing.checkers import (
 from crescando.testing.cluster import SimulatedCluster
 from crescando.testing.factories import Factories
 from crescando.testing.faults import KINDS, Fault, draw_faults
+from crescando.testing.isolation import check_snapshots
 from crescando.testing.judge import ConfigJudge, Judge, Judgement, judge_order
 from crescando.testing.verdict import Verdict
 from crescando.testing.workload import Model
@@ -68,7 +69,9 @@ def run_seed(
         The kinds of fault to draw from.
     """
     world = SimulatedCluster(seed, engine=engine, factories=factories)
-    drawn = draw_faults(world.rng, span_s=SPAN_S, kinds=kinds) if faults is None else faults
+    # Drawn in any case, so that another schedule changes nothing else of the run.
+    drawn = draw_faults(world.rng, span_s=SPAN_S, kinds=kinds)
+    drawn = drawn if faults is None else faults
     for number in range(1, world.rng.randint(3, 4)):
         world.add_client(f"c{number}")
     for fault in drawn:
@@ -133,14 +136,20 @@ def _judge(world: SimulatedCluster, faults: list[Fault], judge: Judge, view: Cal
         for process, script in world.clients.items()
         for token, step in script.steps.items()
     }
+    numbers = {
+        (process, token): number
+        for process, script in world.clients.items()
+        for token, number in script.numbers.items()
+    }
+    asked = {
+        (process, token): known
+        for process, script in world.clients.items()
+        for token, known in script.asked.items()
+    }
     violations += check_acknowledgements(
         trace,
         q,
-        numbers={
-            (process, token): number
-            for process, script in world.clients.items()
-            for token, number in script.numbers.items()
-        },
+        numbers=numbers,
         stable=world.stable,
         outcomes=world.outcomes,
         owned=world.assembly.config.owned_arcs,
@@ -150,8 +159,12 @@ def _judge(world: SimulatedCluster, faults: list[Fault], judge: Judge, view: Cal
         for process, node in world.nodes.items()
         if node.is_alive and isinstance(node.core, Router) and node.core.window.n_pending
     ]
-    found, model = check_outcomes(q, world.workload, world.outcomes, steps)
+    ordered = {key: outcome for key, outcome in world.outcomes.items() if key not in asked}
+    found, model = check_outcomes(q, world.workload, ordered, steps)
     violations += found
+    violations += check_snapshots(
+        q, world.workload, outcomes=world.outcomes, steps=steps, asked=asked, numbers=numbers
+    )
     violations += [
         f"{process} failed: {node.stopped}"
         for process, node in world.nodes.items()
@@ -171,6 +184,7 @@ def _judge(world: SimulatedCluster, faults: list[Fault], judge: Judge, view: Cal
         "appended": len(q.appended),
         "outcomes": len(world.outcomes),
         "errors": sum(isinstance(outcome, Exception) for outcome in world.outcomes.values()),
+        "snapshot_reads": sum(not isinstance(world.outcomes.get(key), Exception | None) for key in asked),
         "resubmitted": sum(script.core.resubmitted for script in world.clients.values()),
     }
     return Verdict(world.seed, violations, faults, counted, trace.digest(), world.time.now_s())

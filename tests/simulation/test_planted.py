@@ -18,7 +18,7 @@ from crescando.roles.client import Client, Completion
 from crescando.roles.flight import InFlight
 from crescando.routing.ecast import router as router_module
 from crescando.routing.ecast.application import Application
-from crescando.routing.ecast.messages import Deliver, Resume, Stable, Welcome
+from crescando.routing.ecast.messages import Deliver, Inject, Resume, Stable, Welcome
 from crescando.routing.ecast.mseq import MSeq
 from crescando.routing.ecast.router import Router
 from crescando.testing.factories import Factories
@@ -244,6 +244,24 @@ def never_ask_a_router_again(_: pytest.MonkeyPatch) -> Factories:
     return Factories(router=Shy)
 
 
+def believe_to_be_backed_for_ever(_: pytest.MonkeyPatch) -> Factories:
+    class Vain(Replica[Any]):
+        def is_backed(self, now_s: float) -> bool:
+            return self.is_leader
+
+    return Factories(replica=Vain)
+
+
+def read_whatever_the_session_has_seen(_: pytest.MonkeyPatch) -> Factories:
+    class Deaf(Router[Any]):
+        def on_message(self, peer: Any, message: Any, now_s: float) -> None:
+            if isinstance(message, Inject):
+                message = msgspec.structs.replace(message, seen=-1, written=0)
+            super().on_message(peer, message, now_s)
+
+    return Factories(router=Deaf)
+
+
 PLANTS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -265,6 +283,8 @@ PLANTS: dict[str, Plant] = {
         call_everything_stable_at_once,
         call_a_confirmed_write_lost,
         never_ask_a_router_again,
+        believe_to_be_backed_for_ever,
+        read_whatever_the_session_has_seen,
     )
 }
 
@@ -277,6 +297,7 @@ KINDS_OF_INTEREST = {
     "forget_watermarks_at_failover": ("crash_router", "usurp"),
     "acknowledge_a_void_write": ("pause", "partition"),
     "call_everything_stable_at_once": ("crash_client", "partition"),
+    "believe_to_be_backed_for_ever": ("isolate",),
     "never_ask_a_router_again": ("part_routers", "crash_router"),
 }
 """Faults to draw from where most kinds would only pass the time."""
