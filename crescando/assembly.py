@@ -38,14 +38,20 @@ class Names:
     routers: tuple[ProcessId, ...]
     storages: tuple[ProcessId, ...]
     supers: tuple[ProcessId, ...]
+    standby_routers: tuple[ProcessId, ...] = ()
 
     @classmethod
     def of(cls, spec: ClusterSpec) -> Names:
         """Name the processes of a spec: r1, s1, u1, …"""
+
+        def named(role: str, letter: str, first: int, n: int) -> tuple[ProcessId, ...]:
+            return tuple(ProcessId(role, f"{letter}{i}", 1) for i in range(first, first + n))
+
         return cls(
-            tuple(ProcessId("router", f"r{i}", 1) for i in range(1, spec.routers + 1)),
-            tuple(ProcessId("storage", f"s{i}", 1) for i in range(1, spec.storages + 1)),
-            tuple(ProcessId("super", f"u{i}", 1) for i in range(1, spec.supers + 1)),
+            routers=named("router", "r", 1, spec.routers),
+            storages=named("storage", "s", 1, spec.storages),
+            supers=named("super", "u", 1, spec.supers),
+            standby_routers=named("router", "r", spec.routers + 1, spec.standby_routers),
         )
 
 
@@ -78,9 +84,22 @@ class Assembly:
         self._multicast = multicast or Application
         self._broadcast = broadcast or self._multipaxos
 
-    def router(self, me: ProcessId, rng: random.Random, make: RouterFactory = Router) -> Router[Rubberband]:
-        """Give a router process's core."""
-        membership = Membership(0, self.names.routers)
+    def router(
+        self,
+        me: ProcessId,
+        rng: random.Random,
+        make: RouterFactory = Router,
+        *,
+        routers: tuple[ProcessId, ...] = (),
+    ) -> Router[Rubberband]:
+        """Give a router process's core.
+
+        Parameters
+        ----------
+        routers : tuple of ProcessId, optional
+            Those that are known to be members, if they are not the first ones any more.
+        """
+        membership = Membership(0, routers or self.names.routers)
         broadcast = self._broadcast(me, membership, rng)
         return make(
             me,
@@ -110,11 +129,11 @@ class Assembly:
             timing=self.spec.super_,
         )
 
-    def client(self, me: ProcessId) -> Client:
+    def client(self, me: ProcessId, routers: tuple[ProcessId, ...] = ()) -> Client:
         """Give a client process's core, which joins by its first message."""
         return Client(
             me,
-            multicast=self._multicast(me, self.names.routers),
+            multicast=self._multicast(me, routers or self.names.routers),
             storages=self.names.storages,
             join=encode_message(Join(me)),
             limits=self.spec.client,

@@ -8,6 +8,7 @@ scanning in another. The same cores run in the simulator.
 from __future__ import annotations
 
 import atexit
+import itertools
 import logging
 import random
 import time
@@ -24,7 +25,7 @@ from crescando.client.merging import rows_answer
 from crescando.client.store import Store
 from crescando.engine.base import Engine
 from crescando.engine.scan import ScanEngine
-from crescando.errors import CrescandoError, SpecError
+from crescando.errors import CrescandoError, DeadlineError, SpecError
 from crescando.loop import LoopThread
 from crescando.process import ProcessCore
 from crescando.pump import Pump
@@ -37,6 +38,12 @@ from crescando.transport.inprocess import InProcessHub
 from crescando.types import KeyRange, ProcessId
 
 logger = logging.getLogger(__name__)
+
+ROUTERS_POLL_S = 0.01
+"""Spacing of looks at the routers while they change."""
+
+PASSING_FAULTS = frozenset({"no router leads", "another change is in flight", "the window is full"})
+"""Reasons not to change the routers that pass by themselves."""
 
 READ_REPLICA_S = 60.0
 """How long a replica may take to show all rows of a range."""
@@ -112,20 +119,24 @@ class Cluster:
         self._n_clients = 0
         self.on_shutdown: Callable[[], object] | None = None
         self._seed = seed
+        self._dismissed: set[ProcessId] = set()
         self._loop.call(self._start)
         self.default = self.connect("default")
 
     def _start(self) -> None:
         names, assembly = self._assembly.names, self._assembly
-        for me in names.routers:
-            chance = random.Random(None if self._seed is None else f"{self._seed}/{me}")
-            self._run(assembly.router(me, chance))
+        for me in (*names.routers, *names.standby_routers):
+            self._run_router(me)
         for me in names.storages:
             engine = ScanEngine()
             engine.set_arcs(assembly.config.owned_arcs(me))
             self._run(assembly.storage(me), engine)
         for me in names.supers:
             self._run(assembly.super_(me))
+
+    def _run_router(self, me: ProcessId) -> None:
+        chance = random.Random(None if self._seed is None else f"{self._seed}/{me}")
+        self._run(self._assembly.router(me, chance, routers=self._routers()))
 
     def _run(self, core: ProcessCore, engine: Engine | None = None) -> None:
         def execute(work: Execution) -> None:
@@ -134,6 +145,9 @@ class Cluster:
 
         def stopped(reason: str) -> None:
             self._forget(process, reason)
+            if isinstance(core, Router) and core.broadcast.is_dismissed and core.me not in self._dismissed:
+                # It was taken for dead. What it knew is of no use; its node may serve again.
+                self._run_router(self._next_incarnation(core.me))
 
         pump = Pump(core, self._hub, self._loop, execute=execute, stopped=stopped)
         process = self._processes[core.me] = _Process(core, pump, engine)
@@ -166,7 +180,7 @@ class Cluster:
             self._n_clients += 1
             return ProcessId("client", name, self._n_clients)
 
-        core = self._assembly.client(self._loop.call(make))
+        core = self._assembly.client(self._loop.call(make), self.routers())
         backend = LoopBackend(core, self._loop, self._hub, partial(self._session_ended, core.me))
         self._backends[core.me] = backend
         return backend
@@ -191,7 +205,7 @@ class Cluster:
         return ClusterStatus(
             lead_router=None if leader is None else leader.me,
             position=-1 if leader is None else leader.mseq.position,
-            routers=of(names.routers),
+            routers=of(tuple({p.node: p for p in self._processes if p.role == "router"}.values())),
             storages=of(names.storages),
             supers=of(names.supers),
         )
@@ -222,16 +236,149 @@ class Cluster:
         """
         target = self._identify(process)
 
-        def stop() -> None:
-            state = self._processes[target]
-            if state.pump.is_running:
-                state.pump.stop()
-                self._forget(state, "killed")
+        self._loop.call(lambda: self._kill(target, "killed"))
 
-        self._loop.call(stop)
+    def _kill(self, target: ProcessId, reason: str) -> None:
+        state = self._processes[target]
+        if state.pump.is_running:
+            state.pump.stop()
+            self._forget(state, reason)
+
+    # Routers that come and go.
+
+    def routers(self) -> tuple[ProcessId, ...]:
+        """Give the members of the ordering group, as the newest change makes them."""
+        return self._loop.call(self._routers)
+
+    def _routers(self) -> tuple[ProcessId, ...]:
+        newest = max(
+            (
+                process.core.broadcast.membership
+                for process in self._processes.values()
+                if process.pump.is_running and isinstance(process.core, Router)
+            ),
+            key=lambda membership: membership.number,
+            default=None,
+        )
+        return self._assembly.names.routers if newest is None else newest.members
+
+    def add_router(self, *, timeout_s: float = 10.0) -> ProcessId:
+        """Let the ordering group grow by a new router; returns when it is a member.
+
+        Raises
+        ------
+        CrescandoError
+            If the routers refuse.
+        DeadlineError
+            If it takes longer than `timeout_s`; the router stands by then.
+        """
+
+        def start() -> ProcessId:
+            known = {process.node for process in self._processes if process.role == "router"}
+            number = next(n for n in itertools.count(1) if f"r{n}" not in known)
+            me = ProcessId("router", f"r{number}", 1)
+            self._run_router(me)
+            return me
+
+        router = self._loop.call(start)
+        self._change_routers(timeout_s, add=router)
+        return router
+
+    def remove_router(self, process: ProcessId | str, *, timeout_s: float = 10.0) -> None:
+        """Let the ordering group shrink by a router, alive or dead; returns when it has left and stopped.
+
+        Raises
+        ------
+        SpecError
+            If there is no such router.
+        CrescandoError
+            If the routers refuse: it is the last one, or too few would be left alive.
+        DeadlineError
+            If it takes longer than `timeout_s`.
+        """
+        router = self._identify(process)
+        if router.role != "router":
+            raise SpecError(f"{router} is no router; remove_router takes one")
+        deadline_s = time.monotonic() + timeout_s
+        self._dismissed.add(router)
+        try:
+            self._change_routers(timeout_s, remove=router)
+        except CrescandoError:
+            self._dismissed.discard(router)
+            raise
+        # It answers until it is not needed any more, and then stops by itself.
+        while self._processes[router].pump.is_running and time.monotonic() < deadline_s:
+            time.sleep(ROUTERS_POLL_S)
+
+    def restart_router(self, process: ProcessId | str, *, timeout_s: float = 10.0) -> ProcessId:
+        """Start a router's node again, as a new incarnation; returns when it is a member.
+
+        What the former incarnation promised and knew is gone with it: the new one
+        joins as a member of its own and replaces the former.
+        """
+        former = self._identify(process)
+        if former.role != "router":
+            raise SpecError(f"{former} is no router; restart_router takes one")
+
+        def start() -> ProcessId:
+            if self._processes[former].pump.is_running:
+                self._kill(former, "restarted")
+            me = self._next_incarnation(former)
+            self._run_router(me)
+            return me
+
+        router = self._loop.call(start)
+        self._await_routers(timeout_s, lambda members: router in members)
+        return router
+
+    def _next_incarnation(self, former: ProcessId) -> ProcessId:
+        known = (p.incarnation for p in self._processes if (p.role, p.node) == (former.role, former.node))
+        return ProcessId(former.role, former.node, max(known) + 1)
+
+    def _change_routers(
+        self, timeout_s: float, *, add: ProcessId | None = None, remove: ProcessId | None = None
+    ) -> None:
+        deadline_s = time.monotonic() + timeout_s
+
+        def ask() -> str | None:
+            leader = self._leader()
+            if leader is None:
+                return "no router leads"
+            members = leader.broadcast.membership.members
+            if (add is None or add in members) and remove not in members:
+                return None
+            fault = leader.change_routers(add=add, remove=remove)
+            self._processes[leader.me].pump.need_turn()
+            return fault
+
+        fault = self._loop.call(ask)
+        while fault and fault in PASSING_FAULTS and time.monotonic() < deadline_s:
+            time.sleep(ROUTERS_POLL_S)
+            fault = self._loop.call(ask)
+        if fault:
+            raise CrescandoError(f"the routers do not change: {fault}")
+        is_done = (lambda members: add in members) if add is not None else (lambda m: remove not in m)
+        self._await_routers(deadline_s - time.monotonic(), is_done)
+
+    def _await_routers(self, timeout_s: float, is_done: Callable[[tuple[ProcessId, ...]], bool]) -> None:
+        """Wait until the membership that is in force is as it should be."""
+        deadline_s = time.monotonic() + timeout_s
+
+        def look() -> bool:
+            leader = self._leader()
+            if leader is None:
+                return False
+            membership = leader.broadcast.membership
+            return is_done(membership.members) and membership.start <= leader.broadcast.learned + 1
+
+        while not self._loop.call(look):
+            if time.monotonic() > deadline_s:
+                raise DeadlineError(f"the routers have not changed within {timeout_s:.1f} s")
+            time.sleep(ROUTERS_POLL_S)
 
     def _identify(self, process: ProcessId | str) -> ProcessId:
-        for known in self._processes:
+        # Of a node's incarnations the last one is meant.
+        for known in reversed(self._processes):
             if process == known or str(process) in (f"{known.role}/{known.node}", str(known)):
                 return known
         names = ", ".join(f"{known.role}/{known.node}" for known in self._processes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field, fields
 
 from crescando.consensus.multipaxos.replica import PaxosTiming
@@ -20,7 +21,9 @@ class ClusterSpec:
     ----------
     routers : int
         Members of the ordering group; a majority must live. An even number
-        tolerates no more failures than one less.
+        tolerates no more failures than one less, and is warned of.
+    standby_routers : int
+        Further routers, of which one takes the place of each that is removed.
     storages : int
         Storage processes on the ring.
     supers : int
@@ -45,6 +48,7 @@ class ClusterSpec:
     storages: int = 1
     supers: int = 1
     replication: int = 1
+    standby_routers: int = 0
     scan_threads: int = 1
     paxos: PaxosTiming = field(default_factory=PaxosTiming)
     router: RouterLimits = field(default_factory=RouterLimits)
@@ -57,6 +61,13 @@ class ClusterSpec:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise SpecError(f"{name} must be a whole number of at least 1, not {value!r}")
+        if isinstance(self.standby_routers, bool) or not self.standby_routers >= 0:
+            raise SpecError(f"standby_routers must be a whole number, not {self.standby_routers!r}")
+        if self.routers % 2 == 0:
+            warnings.warn(
+                f"{self.routers} routers tolerate no more failures than {self.routers - 1}",
+                stacklevel=3,
+            )
         for part in (self.paxos, self.router, self.storage, self.super_, self.client):
             for setting in fields(part):
                 value = getattr(part, setting.name)

@@ -68,7 +68,7 @@ CORES = ("consensus", "routing", "engine", "transport.framing", "transport.codec
 BESIDE: dict[str, tuple[str, ...]] = {
     "client": ("sql",),
     "sql": ("client",),
-    "routing": ("consensus.base",),
+    "routing": ("consensus.base", "consensus.membership"),
     "transport": (),
     "consensus": (),
     "engine": (),

@@ -107,6 +107,11 @@ class AtomicBroadcast(Protocol[V]):
         ...
 
     @property
+    def is_dismissed(self) -> bool:
+        """Whether this member was removed: its node may come back as a new incarnation."""
+        ...
+
+    @property
     def n_open(self) -> int:
         """How many instances this leader has proposed and not yet learned."""
         ...

@@ -64,6 +64,7 @@ class ScriptedOrder:
         self.peers = peers or tuple(router for router in (R1, R2) if router != me)
         self.membership = Membership(0, tuple(sorted((me, *self.peers))))
         self.attested: dict[int, bytes] = {}
+        self.is_dismissed = False
         self.wanted: list[Change] = []
         self.refused: list[ProcessId] = []
         self.is_leader = False

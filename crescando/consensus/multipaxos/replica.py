@@ -133,6 +133,7 @@ class Replica(Generic[V]):
         self.memberships = Memberships.begin(timing.window, membership)
         self.reconfiguration = Reconfiguration(me, timing.removal_s, timing.minimum)
         self.attestations = Attestations()
+        self.is_dismissed = False
         self._is_informed = me in membership.members
         self._peers = tuple(member for member in membership.members if member != me)
         self._leader: Leader[V] | None = None
@@ -699,6 +700,7 @@ class Replica(Generic[V]):
                 del self.memberships.leavers[leaver]
                 self._find_peers()
             else:
+                self.is_dismissed = True
                 self._out.stop = f"removed from the routers by membership {newest.number}"
 
     def _dismiss(self, peer: ProcessId) -> None:
@@ -708,6 +710,7 @@ class Replica(Generic[V]):
         if message.epoch > self.epoch:
             self._out.stop = f"cluster epoch {message.epoch} has begun without this router"
         elif message.epoch == self.epoch:
+            self.is_dismissed = True
             self._out.stop = (
                 f"removed from the routers by membership {message.number}; it may return as a new incarnation"
             )
