@@ -112,7 +112,7 @@ class ServerPeer(Trio):
                 seconds=loop.seconds,
                 p50_ms=percentile_ms(waits_s, 0.5),
                 p99_ms=percentile_ms(waits_s, 0.99),
-                how=f"{count} connections",
+                how=f"connections: {count}",
             )
 
         return run_coroutine(measure())
