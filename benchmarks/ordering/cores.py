@@ -22,8 +22,8 @@ from crescando.errors import CrescandoError, RefusedError
 from crescando.process import Output
 from crescando.routing.base import ExpelledEvent, Multicast, StableEvent
 from crescando.routing.batch import Delivery, Message, Submission, offsets_of, submission
-from crescando.routing.rubberband.messages import CreateTable, Join, encode_message
 from crescando.routing.rubberband.catalog import EMPTY_CATALOG
+from crescando.routing.rubberband.messages import CreateTable, Join, encode_message
 from crescando.schema import ColumnDef, DataType, TableSchema
 from crescando.types import NO_POSITION, MessageKind, ProcessId
 

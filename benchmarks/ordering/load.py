@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from array import array
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +20,9 @@ from benchmarks.ordering.cores import KEY_BYTES, Sender
 
 WARM_UP_SHARE = 0.2
 """Of the measured time, run before it."""
+
+STOP_S = 30.0
+"""How long what is under way at the end of a run may take."""
 
 _KEYS = 1 << 14
 """Distinct keys made beforehand; drawing one must cost nothing."""
@@ -164,3 +168,51 @@ async def open_loop(
         await asyncio.wait_for(idle.wait(), 30.0)
     sender.check()
     return record.sample()
+
+
+class Stream:
+    """A closed loop that goes on until it is stopped, and remembers when each put became stable.
+
+    Parameters
+    ----------
+    sender : Sender
+    in_flight, payload_bytes : int
+    """
+
+    def __init__(self, sender: Sender, *, in_flight: int, payload_bytes: int = 100, seed: int = 1) -> None:
+        self._sender = sender
+        self._value = bytes(payload_bytes - KEY_BYTES)
+        self._keys = _keys(seed)
+        self._is_running = True
+        self.acks_s: array[float] = array("d")
+        self._tasks = [asyncio.ensure_future(self._work(number)) for number in range(in_flight)]
+
+    async def _work(self, number: int) -> None:
+        loop, clock, at = asyncio.get_running_loop(), time.perf_counter, number * 97
+        while self._is_running:
+            at = (at + 1) % _KEYS
+            done = loop.create_future()
+            self._sender.put(self._keys[at], self._value, done)
+            await done
+            self.acks_s.append(clock())
+
+    async def stop(self) -> None:
+        """Make no more puts, and wait for those that are under way."""
+        self._is_running = False
+        async with asyncio.timeout(STOP_S):
+            await asyncio.gather(*self._tasks)
+        self._sender.check()
+
+    def longest_silence_s(self, begin_s: float, end_s: float) -> float:
+        """Give the longest time without an acknowledgement that began in an interval."""
+        acks = np.array(self.acks_s)
+        inside = acks[(acks >= begin_s) & (acks <= end_s)]
+        after = acks[acks > end_s]
+        edges = np.concatenate(([begin_s], inside, after[:1] if len(after) else [time.perf_counter()]))
+        return float(np.diff(edges).max())
+
+    def rates_s(self, begin_s: float, end_s: float, width_s: float) -> list[float]:
+        """Give acknowledgements per second in successive intervals."""
+        edges = np.arange(begin_s, end_s, width_s)
+        counts, _ = np.histogram(np.array(self.acks_s), edges)
+        return [float(count) / width_s for count in counts]
