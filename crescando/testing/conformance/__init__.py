@@ -6,8 +6,19 @@ that was broken and how to see it again. A suite that met nothing to check says
 so by raising too.
 """
 
+from crescando.testing.conformance.broadcast import BroadcastSubject, check_broadcast
 from crescando.testing.conformance.config import ConfigReport, check_config
 from crescando.testing.conformance.messages import draw_message
+from crescando.testing.conformance.multicast import MulticastSubject, check_multicast
 from crescando.testing.conformance.rules import ConformanceError
 
-__all__ = ["ConfigReport", "ConformanceError", "check_config", "draw_message"]
+__all__ = [
+    "BroadcastSubject",
+    "ConfigReport",
+    "ConformanceError",
+    "MulticastSubject",
+    "check_broadcast",
+    "check_config",
+    "check_multicast",
+    "draw_message",
+]

@@ -272,7 +272,7 @@ def noise(subject: BroadcastSubject, seed: int) -> None:
         if leader is not None:
             group.propose(leader)
         stage.run(rng.uniform(0.0, 0.1))
-        stage.replay(4, STRANGERS)
+        stage.replay(4, own=True, strangers=STRANGERS)
         stage.give(rng.choice(group.members), rng.choice((*group.members, *STRANGERS)), rng.choice(GARBAGE))
         if rng.random() < 0.2:
             stage.reset_some(1)

@@ -113,13 +113,22 @@ class Stage:
             raise ConformanceError("noise", text, f"seed {self.seed}") from error
         self.need_turn(me)
 
-    def replay(self, n: int, strangers: tuple[ProcessId, ...] = ()) -> None:
-        """Let messages that have arrived before arrive again, perhaps from strangers."""
+    def replay(self, n: int, *, own: bool, strangers: tuple[ProcessId, ...]) -> None:
+        """Let messages that have arrived before arrive again.
+
+        Parameters
+        ----------
+        n : int
+        own : bool
+            Whether also from those who sent them, which no session does.
+        strangers : tuple of ProcessId
+            Others from whom they come.
+        """
         links = sorted(self.arrived)
         for _ in range(min(n, len(links))):
             peer, me = self.rng.choice(links)
-            message = self.rng.choice(self.arrived[peer, me])
-            self.give(me, self.rng.choice((peer, *strangers)), message)
+            senders = (peer, *strangers) if own else strangers
+            self.give(me, self.rng.choice(senders), self.rng.choice(self.arrived[peer, me]))
 
     # Time.
 
