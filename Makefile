@@ -28,6 +28,11 @@ quick: $(READY)
 soak-differential: $(READY)
 	$(BIN)/python -m tests.engine.soak
 
+# Every interleaving of the small scopes, deeper than the tests go; some ten minutes and 1.5 GB.
+.PHONY: torture
+torture: $(READY)
+	$(BIN)/python -m tests.simulation.small_scopes
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
