@@ -57,7 +57,12 @@ async def measure(plan: measures.Plan, wanted: Sequence[str], plot: Path) -> dic
         _progress("killed and hung leaders")
         told["M7"] = await failover.kills(plan.kills)
         shown = await failover.trace(3.0 if plan.is_full else 1.5)
-        told["M7"]["trace"] = shown | {"plot": failover.draw(shown, plot) or str(plot)}
+        plot.with_suffix(".json").write_text(json.dumps(shown) + "\n", encoding="utf-8")
+        told["M7"]["trace"] = {
+            "events": [f"{at:.2f} s {what}" for at, what in shown["events"]],
+            "rates": plot.with_suffix(".json").name,
+            "plot": failover.draw(shown, plot) or plot.name,
+        }
     if "M8" in wanted:
         _progress(f"saturation for {plan.saturation_s:g} s")
         told["M8"] = await failover.false_elections(plan.saturation_s)

@@ -13,6 +13,7 @@ import asyncio
 from array import array
 from collections import deque
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -266,5 +267,5 @@ class Destination(_Core):
         if self.keeps:
             payload, known = part.payload, self.map
             ends = part.payload_offsets.tolist()
-            for begin, end in zip(ends, ends[1:], strict=False):
+            for begin, end in pairwise(ends):
                 known[payload[begin : begin + KEY_BYTES]] = payload[begin + KEY_BYTES : end]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.ordering.cores import Destination, Sender
 from crescando.assembly import Assembly, Names
-from crescando.consensus.multipaxos.replica import PaxosTiming
+from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.process import ProcessCore
 from crescando.pump import Handle, Pump
 from crescando.routing.ecast.application import Application

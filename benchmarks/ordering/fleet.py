@@ -104,12 +104,13 @@ class Fleet:
         finally:
             self._group.close()
 
-    def _spawn(self, process: ProcessId) -> None:
+    def _spawn(self, process: ProcessId, *, is_new: bool = False) -> None:
         if self._authority is not None:
             self._authority.issue(process)
         order = {
             "me": process,
             "routers": self.shape.routers,
+            "members": [known for known in self._children if known.role == "router"] if is_new else [],
             "storages": self.shape.storages,
             "replication": self.shape.replication,
             "keeps": self.shape.keeps,
@@ -174,7 +175,7 @@ class Fleet:
     async def replace(self, gone: ProcessId) -> ProcessId:
         """Start the next life of a router that was killed, and wait until it is a member."""
         me = ProcessId(gone.role, gone.node, gone.incarnation + 1)
-        self._spawn(me)
+        self._spawn(me, is_new=True)
         while not self._has_line(me, 0.0):
             await asyncio.sleep(0.01)
         self._learn_address(me)

@@ -75,7 +75,8 @@ def _core(order: dict[str, Any]) -> ProcessCore:
         election_s=order["election_s"],
     )
     if me.role == "router":
-        return assembly.router(me, random.Random(order["seed"]))
+        members = tuple(ProcessId(*member) for member in order["members"])
+        return assembly.router(me, random.Random(order["seed"]), routers=members)
     multicast = Application(me, assembly.names.routers)
     return Destination(me, multicast, keeps=order["keeps"])
 
