@@ -13,7 +13,8 @@ from typing import Any
 
 from crescando.consensus.base import Ballot
 from crescando.consensus.membership import Change
-from crescando.consensus.multipaxos.replica import PaxosTiming, Replica
+from crescando.consensus.multipaxos.replica import Replica
+from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.consensus.quorum import Membership
 from crescando.types import ProcessId
 

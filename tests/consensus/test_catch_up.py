@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from crescando.consensus.multipaxos.messages import Decided, Fetch, Snapshot
-from crescando.consensus.multipaxos.replica import FETCH_INSTANCES_MAX, PaxosTiming
+from crescando.consensus.multipaxos.follower import FETCH_INSTANCES_MAX
+from crescando.consensus.multipaxos.timing import PaxosTiming
 from tests.consensus.group import R1, R2, R3, Group, led_by_r1
 
 

@@ -16,7 +16,8 @@ from crescando.consensus.multipaxos.messages import (
     Prepare,
     Promise,
 )
-from crescando.consensus.multipaxos.replica import PaxosTiming, Replica
+from crescando.consensus.multipaxos.replica import Replica
+from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.consensus.quorum import Membership
 from tests.consensus.group import R1, R2, R3, STRANGER, Group, led_by_r1
 

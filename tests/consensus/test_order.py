@@ -8,7 +8,7 @@ import pytest
 
 from crescando.consensus.base import Ballot
 from crescando.consensus.multipaxos.messages import Accept, Accepted, Heartbeat, Prepare, Promise
-from crescando.consensus.multipaxos.replica import PaxosTiming
+from crescando.consensus.multipaxos.timing import PaxosTiming
 from tests.consensus.group import R1, R2, R3, Group, led_by_r1
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from crescando.consensus.membership import Change
 from crescando.consensus.multipaxos.messages import Accept, Accepted, Petition, Prepare, Removed, Snapshot
-from crescando.consensus.multipaxos.replica import PaxosTiming
+from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.types import ProcessId
 from tests.consensus.group import R1, R2, R3, Group, led_by_r1, router
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import crescando
-from crescando.consensus.multipaxos.replica import PaxosTiming
+from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.errors import RefusedError, SpecError, UnknownTableError
 from crescando.roles.client import ClientLimits
 from crescando.spec import ClusterSpec

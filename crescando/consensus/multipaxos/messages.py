@@ -6,11 +6,11 @@ None for a no-op.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from crescando.consensus.base import Ballot
+from crescando.consensus.base import EPOCH_SHIFT, Ballot
 from crescando.consensus.membership import Change, MembershipsState
 
 V = TypeVar("V")
@@ -143,3 +143,17 @@ class Removed(msgspec.Struct, frozen=True, array_like=True, tag="removed"):
 
     epoch: int
     number: int
+
+
+def epoch_of(message: Any) -> int | None:
+    """Give the cluster epoch that a message names, if it names one."""
+    match message:
+        case Canvass() | CanvassReply():
+            return message.attempt >> EPOCH_SHIFT
+        case Fetch() | Petition() | Removed():
+            return message.epoch
+        case Nack():
+            return message.promised.epoch
+        case Prepare() | Promise() | Accept() | Accepted() | Heartbeat() | HeartbeatReply():
+            return message.ballot.epoch
+    return None

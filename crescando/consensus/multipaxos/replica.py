@@ -1,7 +1,8 @@
-"""One router's member of Multi-Paxos: proposer, acceptor, learner and their timers.
+"""One router's member of Multi-Paxos: who leads, what it proposes, and when.
 
 Rules of the file: roles decide, this file only carries their words between
-members and keeps time. Leadership is an optimisation: two leaders at once are
+members and keeps time, for a member that leads or might; what every member
+does is in `Follower`. Leadership is an optimisation: two leaders at once are
 safe, since only quorums decide. Steady state is one round trip from the
 leader, over a window of open instances (RB13 §4.4, §5.6). Sessions are
 FIFO and lose nothing while they last, so whatever a session's end may have
@@ -21,20 +22,15 @@ cut-off or paused member never unseats a working leader.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-from crescando.consensus.base import EPOCH_SHIFT, Ballot, BroadcastOutput
-from crescando.consensus.membership import Change, Memberships
-from crescando.consensus.multipaxos.acceptor import Acceptor
-from crescando.consensus.multipaxos.attestation import Attestations
-from crescando.consensus.multipaxos.detector import Detector
+from crescando.consensus.base import Ballot, BroadcastOutput
+from crescando.consensus.membership import Change
+from crescando.consensus.multipaxos.follower import Follower
 from crescando.consensus.multipaxos.leader import Leader
-from crescando.consensus.multipaxos.learner import Learner
 from crescando.consensus.multipaxos.messages import (
     Accept,
     Accepted,
-    Attestation,
     Canvass,
     CanvassReply,
     Decided,
@@ -48,56 +44,19 @@ from crescando.consensus.multipaxos.messages import (
     Removed,
     Snapshot,
     Vote,
+    epoch_of,
 )
 from crescando.consensus.multipaxos.reconfiguration import Reconfiguration
+from crescando.consensus.multipaxos.tenure import Tenure
+from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.consensus.quorum import Membership
 from crescando.process import earliest
 from crescando.types import ProcessId
 
 V = TypeVar("V")
 
-FETCH_INSTANCES_MAX = 64
-"""Values in one `Decided`; keeps a catch-up message near the size of a few batches."""
 
-FETCH_BYTES_MAX = 8 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class PaxosTiming:
-    """Times and limits of one member.
-
-    Parameters
-    ----------
-    heartbeat_s : float
-        Spacing of a leader's heartbeats.
-    election_s : float
-        Silence after which a leader is doubted, longer if its heartbeats are
-        irregular; also how long a leader may go without a majority's answers
-        before it steps down.
-    removal_s : float
-        Silence after which a member is removed.
-    minimum : int
-        Members that the removal of silent ones leaves at least. Two tolerate as
-        little as three of which one is dead, and let a third one come.
-    window : int
-        Instances that may be open at once; also the distance from a change of the
-        membership to the first instance that it governs, and so the same at all
-        members.
-    lag, lag_bytes : int
-        Learned instances, and their bytes, kept for members that have not learned
-        them; one that lags further gets a snapshot instead.
-    """
-
-    heartbeat_s: float = 0.1
-    election_s: float = 1.0
-    removal_s: float = 5.0
-    minimum: int = 2
-    window: int = 8
-    lag: int = 1024
-    lag_bytes: int = 64 << 20
-
-
-class Replica(Generic[V]):
+class Replica(Follower[V]):
     """A member of the group, or one that wishes to be; implements `AtomicBroadcast`.
 
     Parameters
@@ -124,34 +83,11 @@ class Replica(Generic[V]):
         *,
         epoch: int = 0,
     ) -> None:
-        self.me = me
-        self.timing = timing
-        self.epoch = epoch
-        self._rng = rng
-        self.acceptor: Acceptor[V] = Acceptor()
-        self.learner: Learner[V] = Learner()
-        self.memberships = Memberships.begin(timing.window, membership)
+        super().__init__(me, membership, timing, rng, epoch)
         self.reconfiguration = Reconfiguration(me, timing.removal_s, timing.minimum)
-        self.attestations = Attestations()
-        self.is_dismissed = False
-        self._is_informed = me in membership.members
-        self._peers = tuple(member for member in membership.members if member != me)
         self._leader: Leader[V] | None = None
-        self._followed: ProcessId | None = None
-        self._detector = Detector(timing.election_s)
-        self._out: BroadcastOutput[V] = BroadcastOutput()
-        self._connected: set[ProcessId] = set()
-        self._granted: set[ProcessId] | None = None
-        self._canvassed_attempt = 0
-        self._highest_attempt = epoch << EPOCH_SHIFT
-        self._campaign_at_s: float | None = None
-        self._heartbeat_at_s = 0.0
+        self._tenure = Tenure(me, timing)
         self._petition_at_s: float | None = None
-        self._led_since_s = 0.0
-        self._answered_s: dict[ProcessId, float] = {}
-        self._learned_by: dict[ProcessId, int] = {}
-        self._held: dict[int, tuple[ProcessId, Accept[V]]] = {}
-        self._fetching: tuple[ProcessId, int] | None = None
         self._wake_at_s: float | None = None
 
     # What others ask.
@@ -161,33 +97,12 @@ class Replica(Generic[V]):
         return self._leader is not None and self._leader.is_prepared
 
     @property
-    def ballot(self) -> Ballot:
-        return self.acceptor.promised
-
-    @property
     def leader(self) -> ProcessId | None:
-        return self.me if self.is_leader else self._followed
-
-    @property
-    def membership(self) -> Membership:
-        return self.memberships.newest
-
-    @property
-    def peers(self) -> tuple[ProcessId, ...]:
-        return self._peers
-
-    @property
-    def is_member(self) -> bool:
-        """Whether this router knows itself to be in the newest membership."""
-        return self._is_informed and self.me in self.memberships.newest.members
+        return self.me if self.is_leader else self._election.followed
 
     @property
     def n_open(self) -> int:
         return len(self._leader.open) if self._leader is not None else 0
-
-    @property
-    def learned(self) -> int:
-        return self.learner.learned
 
     def can_propose(self) -> bool:
         leader = self._leader
@@ -208,8 +123,7 @@ class Replica(Generic[V]):
         return [value for value in (*records, *found) if value is not None and not isinstance(value, Change)]
 
     def is_backed(self, now_s: float) -> bool:
-        since_s = now_s - self.timing.election_s
-        answered = {peer for peer, sent_s in self._answered_s.items() if sent_s >= since_s}
+        answered = self._tenure.answered_since(now_s - self.timing.election_s)
         return self.is_leader and self.memberships.is_quorum(answered | {self.me}, self.learned + 1)
 
     # Inputs.
@@ -218,7 +132,7 @@ class Replica(Generic[V]):
         """Begin: the first member campaigns at once, the others if nothing comes of it."""
         if self._is_informed:
             rank = self.memberships.newest.members.index(self.me)
-            self._campaign_at_s = now_s + rank * self.timing.election_s
+            self._election.campaign_at_s = now_s + rank * self.timing.election_s
         else:
             self._petition_at_s = now_s
 
@@ -241,31 +155,24 @@ class Replica(Generic[V]):
                 self._send(peer, self._heartbeat(now_s))
                 for instance in sorted(leader.open):
                     self._send(peer, leader.accept_message(instance, self.learned))
-        elif self._granted is not None:
-            self._send(peer, Canvass(self._canvassed_attempt, self.learned))
+        elif self._election.granted is not None:
+            self._send(peer, Canvass(self._election.attempt, self.learned))
 
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
         self._connected.discard(peer)
-        self._answered_s.pop(peer, None)
+        self._tenure.answered_s.pop(peer, None)
         self.reconfiguration.forget(peer)
         if self._fetching is not None and self._fetching[0] == peer:
             self._fetching = None
-        self._doubt_at_once(peer, now_s)
+        self._election.doubt_at_once(peer, now_s)
 
     def on_refused(self, peer: ProcessId, now_s: float) -> None:
-        self._doubt_at_once(peer, now_s)
-
-    def _doubt_at_once(self, peer: ProcessId, now_s: float) -> None:
-        """Suspect a leader whose session has ended, or cannot be had."""
-        if peer == self._followed:
-            # The spread keeps the followers from canvassing against each other.
-            self._followed = None
-            self._campaign_at_s = now_s + self._rng.uniform(0.0, 0.02 * self.timing.election_s)
+        self._election.doubt_at_once(peer, now_s)
 
     def observe(self, ballot: Ballot, now_s: float) -> None:
         if ballot.epoch != self.epoch:
             return
-        self._highest_attempt = max(self._highest_attempt, ballot.attempt)
+        self._election.note(ballot)
         if self._leader is not None and ballot > self._leader.ballot:
             self._step_down(now_s)
 
@@ -298,9 +205,6 @@ class Replica(Generic[V]):
     def _has_change_in_flight(self, leader: Leader[V]) -> bool:
         is_open = any(isinstance(record.value, Change) for record in leader.open.values())
         return is_open or not self.memberships.is_settled(self.learned)
-
-    def attest(self, instance: int, digest: bytes) -> None:
-        self.attestations.state(instance, digest)
 
     def provide_snapshot(self, peer: ProcessId, instance: int, state: Any) -> None:
         self._send(peer, Snapshot(instance, state, self.memberships.encode()))
@@ -358,9 +262,10 @@ class Replica(Generic[V]):
         self._keep_time(now_s)
         self._go_on(now_s)
         out, self._out = self._out, BroadcastOutput()
-        next_s = self._heartbeat_at_s if self.is_leader else self._campaign_at_s
-        if next_s is None and self.is_member:
-            next_s = self._detector.heard_s + self._detector.limit_s
+        if self.is_leader:
+            next_s: float | None = self._tenure.beat_at_s
+        else:
+            next_s = self._election.wake_at_s if self.is_member else None
         self._wake_at_s = out.wake_at_s = earliest(next_s, self._petition_at_s)
         return out
 
@@ -371,24 +276,18 @@ class Replica(Generic[V]):
         if overdue_s > self.timing.election_s / 2:
             # We were paused, not the others: what they said is still in our queue,
             # and a leader among us gets the time to hear that it is one no more.
-            self._detector.heard_s = self._led_since_s = now_s
+            self._tenure.since_s = now_s
             self.reconfiguration.lead()
-            if not self.is_leader:
-                self._campaign_at_s = None
+            self._election.forgive(now_s)
         if self._petition_at_s is not None and now_s >= self._petition_at_s:
             self._petition(now_s)
         if self._leader is not None and self._leader.is_prepared:
-            if now_s >= self._heartbeat_at_s:
+            if now_s >= self._tenure.beat_at_s:
                 self._beat(self._leader, now_s)
-            if now_s - self._led_since_s > self.timing.election_s and not self.is_backed(now_s):
+            if now_s - self._tenure.since_s > self.timing.election_s and not self.is_backed(now_s):
                 self._step_down(now_s)
             return
-        if not self.is_member:
-            return
-        if self._campaign_at_s is None and self._detector.is_silent(now_s):
-            self._followed = None
-            self._campaign_at_s = now_s
-        if self._campaign_at_s is not None and now_s >= self._campaign_at_s:
+        if self.is_member and self._election.is_due(now_s):
             self._canvass(now_s)
 
     def _petition(self, now_s: float) -> None:
@@ -396,42 +295,33 @@ class Replica(Generic[V]):
         self._petition_at_s = now_s + self.timing.election_s / 2
         self._broadcast(Petition(self.epoch))
 
-    def _retry_at(self, now_s: float) -> float:
-        return now_s + self.timing.election_s * self._rng.uniform(0.5, 1.0)
+    def _resign(self, now_s: float) -> None:
+        if self._leader is not None:
+            self._step_down(now_s)
 
     def _step_down(self, now_s: float) -> None:
         self._leader = None
-        self._granted = None
-        self._answered_s.clear()
-        self._detector.follow(now_s)
-        self._campaign_at_s = self._retry_at(now_s)
+        self._tenure.answered_s.clear()
+        self._election.lose(now_s)
 
     def _follow(self, ballot: Ballot, now_s: float) -> None:
         """A message of a ballot at least as high as promised: its opener leads us."""
         self.observe(ballot, now_s)
-        if self._followed != ballot.node:
-            self._followed = ballot.node
-            self._detector.follow(now_s)
-        self._detector.hear(now_s)
-        self._campaign_at_s = None
-        self._granted = None
-        if self._leader is not None and ballot.node != self.me:
+        self._election.follow(ballot.node, now_s)
+        if ballot.node != self.me:
             self._leader = None
 
     # Election.
 
     def _canvass(self, now_s: float) -> None:
         self._leader = None
-        self._canvassed_attempt = max(self._highest_attempt, self.acceptor.promised.attempt) + 1
-        self._granted = {self.me}
-        self._campaign_at_s = self._retry_at(now_s)
-        self._broadcast(Canvass(self._canvassed_attempt, self.learned))
+        self._election.canvass(self.me, self.acceptor.promised, now_s)
+        self._broadcast(Canvass(self._election.attempt, self.learned))
         self._open_if_granted(now_s)
 
     def _on_canvass(self, peer: ProcessId, message: Canvass, now_s: float) -> None:
-        hears_leader = self._followed is not None and not self._detector.is_silent(now_s)
         is_granted = (
-            not hears_leader
+            not self._election.hears_leader(now_s)
             and not self.is_backed(now_s)
             and message.attempt > self.acceptor.promised.attempt
             and message.learned >= self.learner.trimmed
@@ -439,26 +329,24 @@ class Replica(Generic[V]):
         self._send(peer, CanvassReply(message.attempt, is_granted, self.acceptor.promised, self.learned))
 
     def _on_canvass_reply(self, peer: ProcessId, message: CanvassReply, now_s: float) -> None:
-        self._highest_attempt = max(self._highest_attempt, message.promised.attempt)
+        self._election.note(message.promised)
         if message.learned > self.learned:
             self._fetch(peer)
-        if self._granted is None or message.attempt != self._canvassed_attempt:
-            return
-        if message.is_granted:
-            self._granted.add(peer)
+        granted = self._election.granted
+        if granted is not None and message.is_granted and message.attempt == self._election.attempt:
+            granted.add(peer)
             self._open_if_granted(now_s)
 
     def _open_if_granted(self, now_s: float) -> None:
-        if self._granted is None or not self.memberships.is_quorum(self._granted, self.learned + 1):
+        granted = self._election.granted
+        if granted is None or not self.memberships.is_quorum(granted, self.learned + 1):
             return
-        self._granted = None
-        ballot = Ballot(self._canvassed_attempt, self.me)
-        self._highest_attempt = max(self._highest_attempt, ballot.attempt)
+        ballot = Ballot(self._election.attempt, self.me)
+        self._election.open(ballot, now_s)
         prepare = Prepare(ballot, self.learned + 1)
         if self.acceptor.on_prepare(prepare) is not None:
             return
         self._leader = Leader(ballot, prepare.first)
-        self._campaign_at_s = self._retry_at(now_s)
         self._broadcast(prepare)
         self._leader.on_promise(self.me, self._promise(prepare))
 
@@ -474,9 +362,7 @@ class Replica(Generic[V]):
             return
         self.observe(message.ballot, now_s)
         if is_new:
-            self._followed = None
-            self._granted = None
-            self._campaign_at_s = self._retry_at(now_s)
+            self._election.stand_back(now_s)
         self._send(peer, self._promise(message))
 
     def _promise(self, prepare: Prepare) -> Promise[V]:
@@ -500,9 +386,6 @@ class Replica(Generic[V]):
         leader.on_promise(peer, message)
 
     # Phase 2.
-
-    def _is_within_alpha(self, instance: int) -> bool:
-        return instance <= self.learned + self.memberships.alpha
 
     def _go_on(self, now_s: float) -> None:
         """Let the leader propose anew what phase 1 found, and fill up behind a change."""
@@ -529,13 +412,10 @@ class Replica(Generic[V]):
 
     def _lead(self, leader: Leader[V], now_s: float) -> None:
         leader.is_prepared = True
-        self._followed = self.me
-        self._led_since_s = now_s
-        self._answered_s.clear()
-        self._learned_by.clear()
+        self._election.followed = self.me
+        self._tenure.begin(now_s)
         self.reconfiguration.lead()
         self._broadcast(self._heartbeat(now_s))
-        self._heartbeat_at_s = now_s + self.timing.heartbeat_s
 
     def _request(self, instance: int) -> None:
         leader = self._leader
@@ -544,26 +424,6 @@ class Replica(Generic[V]):
         self._broadcast(message)
         if isinstance(self.acceptor.on_accept(message), Accepted):
             self._count_accepted(self.me, instance)
-
-    def _on_accept(self, peer: ProcessId, message: Accept[V], now_s: float) -> None:
-        if message.ballot < self.acceptor.promised:
-            self._send(peer, Nack(self.acceptor.promised))
-            return
-        self._follow(message.ballot, now_s)
-        self._learn_up_to(message.ballot, message.chosen)
-        if not self._is_informed or not self._is_within_alpha(message.instance):
-            # Voted for when this member has caught up: until then it does not know by whom
-            # the instance is decided, nor does it hold what was decided before.
-            self._held[message.instance] = (peer, message)
-            return
-        self._send(peer, self.acceptor.on_accept(message))
-
-    def _release_held(self) -> None:
-        """Vote for what has waited for this member to catch up."""
-        for instance in [known for known in self._held if self._is_within_alpha(known)]:
-            peer, message = self._held.pop(instance)
-            if instance > self.learned:
-                self._send(peer, self.acceptor.on_accept(message))
 
     def _on_accepted(self, peer: ProcessId, message: Accepted) -> None:
         if self._leader is not None and message.ballot == self._leader.ballot:
@@ -576,41 +436,11 @@ class Replica(Generic[V]):
             self.learner.decide(instance, leader.open.pop(instance).value)
             self._advance()
 
-    def _learn_up_to(self, ballot: Ballot, chosen: int) -> None:
-        """Learn what the opener of `ballot` says is decided, from votes of that ballot.
-
-        A vote of the same ballot holds the very value its opener proposed in
-        that instance; a vote of another ballot proves nothing.
-        """
-        for instance in range(self.learned + 1, min(chosen, self.learned + len(self.acceptor.votes)) + 1):
-            vote = self.acceptor.votes.get(instance)
-            if vote is not None and vote.ballot == ballot:
-                self.learner.decide(instance, vote.value)
-        self._advance()
-        if self.learned < chosen:
-            self._fetch(ballot.node)
-
-    def _advance(self) -> None:
-        """Give out what has become contiguous; changes of the membership end here."""
-        for instance, value in self.learner.advance():
-            if isinstance(value, Change):
-                self._out.learned.append((instance, None))
-                if self.memberships.learn(instance, value):
-                    self._out.membership = self.memberships.newest
-            else:
-                self._out.learned.append((instance, value))
-        if len(self.memberships.governing) > 1:
-            self.memberships.forget_before(self.learned + 1)
-        if self._out.membership is not None:
-            self._find_peers()
-        if self._held and self._is_informed:
-            self._release_held()
-
     # The leader's life, and forgetting.
 
     def _beat(self, leader: Leader[V], now_s: float) -> None:
         self._broadcast(self._heartbeat(now_s))
-        self._heartbeat_at_s = now_s + self.timing.heartbeat_s
+        self._tenure.beat_at_s = now_s + self.timing.heartbeat_s
         self._check_digest(self.attestations.agreed(self.memberships.newest))
         self._trim(self._trim_watermark())
         self._release_leavers()
@@ -626,54 +456,21 @@ class Replica(Generic[V]):
         return Heartbeat(leader.ballot, self.learned, self._trim_watermark(), now_s, agreed)
 
     def _trim_watermark(self) -> int:
-        """Give the instance up to which every member has learned, or what the lag bounds allow.
-
-        A joiner counts from the position of its change: before it has a snapshot
-        it is known to have learned nothing.
-        """
+        """Give the instance up to which every member has learned, or what the lag bounds allow."""
         members = (member for known in self.memberships.governing for member in known.members)
-        everyone = min(
-            (self._learned_by.get(member, 0) for member in members if member != self.me), default=self.learned
-        )
         floor = self.learner.lag_floor(self.timing.lag, self.timing.lag_bytes)
-        return max(min(everyone, self.learned), floor)
-
-    def _trim(self, instance: int) -> None:
-        self.acceptor.trim(min(instance, self.learned))
-        self.learner.trim(instance)
-
-    def _on_heartbeat(self, peer: ProcessId, message: Heartbeat, now_s: float) -> None:
-        if message.ballot < self.acceptor.promised:
-            self._send(peer, Nack(self.acceptor.promised))
-            return
-        self.acceptor.promised = message.ballot
-        self._follow(message.ballot, now_s)
-        self._detector.beat(now_s)
-        self._learn_up_to(message.ballot, message.chosen)
-        self._trim(message.trim)
-        self._check_digest(message.agreed)
-        attested = self.attestations.newest
-        self._send(peer, HeartbeatReply(message.ballot, self.learned, message.sent_s, attested))
+        return max(self._tenure.learned_by_all(members, self.learned), floor)
 
     def _on_heartbeat_reply(self, peer: ProcessId, message: HeartbeatReply, now_s: float) -> None:
         leader = self._leader
         if leader is None or message.ballot != leader.ballot:
             return
-        self._answered_s[peer] = max(message.sent_s, self._answered_s.get(peer, message.sent_s))
-        self._learned_by[peer] = message.learned
+        self._tenure.on_reply(peer, message)
         self.reconfiguration.hear(peer, now_s)
         self.attestations.report(peer, message.attested)
         if message.learned and peer not in leader.promised:
             # A new member, which could not promise before it held anything.
             self._send(peer, Prepare(leader.ballot, leader.next_instance))
-
-    def _check_digest(self, agreed: Attestation | None) -> None:
-        if self.attestations.differs(agreed):
-            assert agreed is not None
-            self._out.stop = (
-                f"its state after instance {agreed.instance} differs from that of most routers: "
-                "the routing plug-in is not deterministic"
-            )
 
     # Joining and leaving.
 
@@ -692,8 +489,8 @@ class Replica(Generic[V]):
         """Let former members go once a quorum has learned all that they had a part in."""
         newest = self.memberships.newest
         for leaver, start in list(self.memberships.leavers.items()):
-            informed = {peer for peer, learned in self._learned_by.items() if learned >= start - 1}
-            if self.learned < start - 1 or not newest.is_quorum(informed | {self.me}):
+            informed = self._tenure.informed_of(start - 1) | {self.me}
+            if self.learned < start - 1 or not newest.is_quorum(informed):
                 continue
             if leaver != self.me:
                 self._dismiss(leaver)
@@ -702,85 +499,3 @@ class Replica(Generic[V]):
             else:
                 self.is_dismissed = True
                 self._out.stop = f"removed from the routers by membership {newest.number}"
-
-    def _dismiss(self, peer: ProcessId) -> None:
-        self._send(peer, Removed(self.epoch, self.memberships.newest.number))
-
-    def _on_removed(self, message: Removed) -> None:
-        if message.epoch > self.epoch:
-            self._out.stop = f"cluster epoch {message.epoch} has begun without this router"
-        elif message.epoch == self.epoch:
-            self.is_dismissed = True
-            self._out.stop = (
-                f"removed from the routers by membership {message.number}; it may return as a new incarnation"
-            )
-
-    # Catching up.
-
-    def _fetch(self, peer: ProcessId) -> None:
-        # One request at a time; the next heartbeat asks again if it was in vain.
-        # One that holds nothing begins with a snapshot, which tells the membership too.
-        first = self.learned + 1 if self._is_informed else 0
-        if peer != self.me and self._fetching != (peer, first):
-            self._fetching = (peer, first)
-            self._send(peer, Fetch(first, self.epoch))
-
-    def _on_fetch(self, peer: ProcessId, message: Fetch) -> None:
-        if not self._is_informed:
-            return
-        if message.first <= self.learner.trimmed:
-            self._out.snapshot_for.append(peer)
-            return
-        values = self.learner.values_from(message.first, FETCH_INSTANCES_MAX, FETCH_BYTES_MAX)
-        self._send(peer, Decided(message.first, values, self.learned))
-
-    def _on_decided(self, peer: ProcessId, message: Decided[V]) -> None:
-        self._fetching = None
-        if not self._is_informed:
-            return
-        for offset, value in enumerate(message.values):
-            self.learner.decide(message.first + offset, value)
-        self._advance()
-        if message.values and self.learned < message.learned:
-            self._fetch(peer)
-
-    def _on_snapshot(self, message: Snapshot[Any], now_s: float) -> None:
-        self._fetching = None
-        if self._is_informed and message.instance <= self.learned:
-            return
-        # Values learned in this very turn are part of the snapshot's past.
-        self._out.learned.clear()
-        self._out.install = (message.instance, message.state)
-        self.learner.jump(message.instance)
-        self.acceptor.trim(message.instance)
-        self.memberships = Memberships.decode(message.memberships)
-        self._is_informed = True
-        self._out.membership = self.memberships.newest
-        if self._leader is not None:
-            # What it was about to propose anew lies in the snapshot's past.
-            self._step_down(now_s)
-        self._advance()
-
-    # Sending.
-
-    def _send(self, peer: ProcessId, message: Any) -> None:
-        if peer in self._connected:
-            self._out.send.append((peer, message))
-
-    def _broadcast(self, message: Any) -> None:
-        for peer in self._peers:
-            self._send(peer, message)
-
-
-def epoch_of(message: Any) -> int | None:
-    """Give the cluster epoch that a message names, if it names one."""
-    match message:
-        case Canvass() | CanvassReply():
-            return message.attempt >> EPOCH_SHIFT
-        case Fetch() | Petition() | Removed():
-            return message.epoch
-        case Nack():
-            return message.promised.epoch
-        case Prepare() | Promise() | Accept() | Accepted() | Heartbeat() | HeartbeatReply():
-            return message.ballot.epoch
-    return None

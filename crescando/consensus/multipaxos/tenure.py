@@ -1,0 +1,67 @@
+"""What a leader is told by the members while it leads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from crescando.consensus.multipaxos.messages import HeartbeatReply
+from crescando.consensus.multipaxos.timing import PaxosTiming
+from crescando.types import ProcessId
+
+
+@dataclass(slots=True)
+class Tenure:
+    """One member's time as the leader.
+
+    Parameters
+    ----------
+    me : ProcessId
+    timing : PaxosTiming
+
+    Attributes
+    ----------
+    since_s : float
+        When it began, or was resumed after a pause of this process.
+    beat_at_s : float
+        When the next heartbeat is due.
+    answered_s : dict of ProcessId to float
+        When the last heartbeat was *sent* that each member has answered.
+    learned_by : dict of ProcessId to int
+    """
+
+    me: ProcessId
+    timing: PaxosTiming
+    since_s: float = 0.0
+    beat_at_s: float = 0.0
+    answered_s: dict[ProcessId, float] = field(default_factory=dict)
+    learned_by: dict[ProcessId, int] = field(default_factory=dict)
+
+    def begin(self, now_s: float) -> None:
+        """Begin to lead, with a heartbeat."""
+        self.since_s = now_s
+        self.beat_at_s = now_s + self.timing.heartbeat_s
+        self.answered_s.clear()
+        self.learned_by.clear()
+
+    def on_reply(self, peer: ProcessId, message: HeartbeatReply) -> None:
+        """Take a member's answer to a heartbeat."""
+        self.answered_s[peer] = max(message.sent_s, self.answered_s.get(peer, message.sent_s))
+        self.learned_by[peer] = message.learned
+
+    def answered_since(self, since_s: float) -> set[ProcessId]:
+        """Give the members that answered a heartbeat sent at or after a time."""
+        return {peer for peer, sent_s in self.answered_s.items() if sent_s >= since_s}
+
+    def informed_of(self, instance: int) -> set[ProcessId]:
+        """Give the others that have learned everything up to an instance."""
+        return {peer for peer, learned in self.learned_by.items() if learned >= instance}
+
+    def learned_by_all(self, members: Iterable[ProcessId], learned: int) -> int:
+        """Give the instance up to which each of some members, and this one, has learned.
+
+        Who has not answered yet counts as knowing nothing: a joiner, before it has a
+        snapshot, holds back the trimming of the tail.
+        """
+        others = (self.learned_by.get(member, 0) for member in members if member != self.me)
+        return min(min(others, default=learned), learned)
