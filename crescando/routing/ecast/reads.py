@@ -26,7 +26,8 @@ from crescando.routing.base import Config, Refusal, Route, Routes, route
 from crescando.routing.batch import I64, Delivery, Submission, fault_of
 from crescando.routing.ecast.messages import DeliverRead, Inject, ReadRefused
 from crescando.routing.ecast.mseq import MSeq
-from crescando.routing.ecast.stability import Outbox, split
+from crescando.routing.ecast.split import split
+from crescando.routing.ecast.stability import Outbox
 from crescando.types import MessageKind, ProcessId, instance_of
 
 C = TypeVar("C", bound=Config)
@@ -156,7 +157,7 @@ class Reads(Generic[C]):
                 numbers = _numbers(self._release(queue).reads)
                 self._refuse(client, numbers, "the router could not serve it in time")
         for process, given in parts.items():
-            queued = _Queued(mseq.position, tuple(given), sum(map(_weight, given)))
+            queued = _Queued(_reached(mseq), tuple(given), sum(part.n_bytes for part in given))
             self._queued.setdefault(process, deque()).append(queued)
             self._queued_bytes[process] = self._queued_bytes.get(process, 0) + queued.n_bytes
         for client in [client for client, queue in self._held.items() if not queue]:
@@ -213,11 +214,12 @@ class Reads(Generic[C]):
 
         routes = _best_routes(mseq.config, reads, rank)
         for number, target in enumerate(routes.routes):
-            if isinstance(target, Refusal):
-                indices = np.flatnonzero(routes.group == number)
-                numbers = (reads.first + indices).tolist()
+            if not isinstance(target, Refusal):
+                continue
+            numbers = (reads.first + np.flatnonzero(routes.group == number)).tolist()
+            if numbers:
                 self._refuse(reads.sender, numbers, target.reason, is_final=target is not _NOBODY)
-        positions = np.full(len(reads), mseq.position, np.int64)
+        positions = np.full(len(reads), _reached(mseq), np.int64)
         for process, part in split(reads, 0, routes, positions):
             parts.setdefault(process, []).append(part)
             self.injected += len(part)
@@ -233,6 +235,11 @@ class Reads(Generic[C]):
     def _refuse(self, client: ProcessId, numbers: list[int], reason: str, *, is_final: bool = False) -> None:
         self.refused += len(numbers)
         self._refusals.append((client, ReadRefused(tuple(numbers), reason, is_final)))
+
+
+def _reached(mseq: MSeq[C]) -> int:
+    """Give the position at which reads run; before the first message a place that none takes."""
+    return max(mseq.position, 0)
 
 
 def _may_run(client: ProcessId, inject: Inject, mseq: MSeq[C]) -> bool:
@@ -268,7 +275,3 @@ def _best_routes(config: Config, reads: Submission, rank: Callable[[ProcessId], 
 
 def _numbers(reads: Submission) -> list[int]:
     return list(range(reads.first, reads.last + 1))
-
-
-def _weight(part: Delivery) -> int:
-    return len(part.payload) + len(part.shared) + 64 * len(part)
