@@ -1,0 +1,344 @@
+"""A client's snapshot reads: whole, again until one attempt is answered, never behind its session."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from crescando.client.base import ReadOutcome, SchemaChanged
+from crescando.engine.base import Failed, Results
+from crescando.engine.statement import decode_call, decode_shapes
+from crescando.errors import ClosedError, NoQuorumError, RefusedError
+from crescando.process import Output
+from crescando.roles.client import ClientLimits
+from crescando.roles.snapshot import PATIENCE_S, RETRY_S
+from crescando.routing.base import ExpelledEvent
+from crescando.routing.ecast.messages import Inject, Quorum, ReadRefused
+from crescando.types import FULL_RING, ProcessId
+from tests.roles.stage import sent
+from tests.roles.test_client import HIGH, LOW, ME, ROUTER, S0, S1, Desk, keys_of, rows, wrote
+from tests.roles.test_storage import add, read_all
+
+OTHER_ROUTER = ProcessId("router", "r2", 1)
+SNAPSHOT = replace(read_all(), isolation="snapshot")
+
+
+def asked(output: Output) -> list[Inject]:
+    return sent(output, Inject)
+
+
+def numbers(output: Output) -> list[int]:
+    return [n for m in asked(output) for n in range(m.reads.first, m.reads.last + 1)]
+
+
+def ask(desk: Desk, *tokens: int) -> Output:
+    for token in tokens:
+        desk.core.request(token, SNAPSHOT)
+    return desk.flush()
+
+
+def refuse(desk: Desk, *attempts: int, is_final: bool = False) -> Output:
+    return desk.tell(ROUTER, ReadRefused(attempts, "because", is_final))
+
+
+def test_the_reads_of_a_turn_are_one_message_to_the_lead_router() -> None:
+    desk = Desk()
+
+    output = ask(desk, 100, 101, 102)
+
+    (message,) = sent(output, Inject, to=ROUTER)
+    assert len(message.reads) == 3
+    assert message.reads.sender == ME
+    assert decode_shapes(message.reads.shared) == (SNAPSHOT.shape.encode(),)
+    assert decode_call(message.reads.payload_of(2)).shape == 0
+    assert desk.numbers() == [[1]], "nothing was ordered but the join"
+
+
+def test_a_read_is_done_when_every_scope_has_answered() -> None:
+    desk = Desk()
+    (number,) = numbers(ask(desk, 100))
+
+    desk.tell(S0, rows(-number, (LOW,), 1, at=70))
+    assert desk.outcome(100) is None
+    desk.tell(S1, rows(-number, (HIGH,), 2, at=70))
+
+    outcome = desk.outcome(100)
+    assert isinstance(outcome, ReadOutcome)
+    assert outcome.position == 70
+    assert keys_of(outcome) == [1, 2]
+    assert desk.core.n_in_flight == 0
+
+
+def test_answers_of_two_attempts_never_mix() -> None:
+    desk = Desk()
+    (first,) = numbers(ask(desk, 100))
+    desk.tell(S0, rows(-first, (LOW,), 1, at=70))
+    refuse(desk, first)
+    (second,) = numbers(desk.pass_time(RETRY_S))
+
+    desk.tell(S1, rows(-first, (HIGH,), 2, at=70))
+    desk.tell(S1, rows(-second, (HIGH,), 22, at=90))
+    assert desk.outcome(100) is None
+    desk.tell(S0, rows(-second, (LOW,), 11, at=90))
+
+    assert first != second
+    assert keys_of(desk.outcome(100)) == [11, 22]
+
+
+def test_an_answer_of_another_position_is_dropped() -> None:
+    desk = Desk()
+    (number,) = numbers(ask(desk, 100))
+
+    desk.tell(S0, rows(-number, (LOW,), 1, at=70))
+    desk.tell(S1, rows(-number, (HIGH,), 2, at=71))
+
+    assert desk.outcome(100) is None
+
+
+def test_a_refused_read_is_asked_again_after_ever_longer_pauses() -> None:
+    desk = Desk()
+    (number,) = numbers(ask(desk, 100))
+    pauses = []
+
+    for _ in range(6):
+        refuse(desk, number)
+        start_s = desk.now_s
+        found: list[int] = []
+        while not found:
+            found = numbers(desk.pass_time(RETRY_S / 4))
+        (number,) = found
+        pauses.append(int((desk.now_s - start_s) / RETRY_S))
+
+    assert pauses == [1, 2, 4, 8, 16, 20]
+    assert desk.outcome(100) is None
+
+
+def test_a_final_refusal_ends_it() -> None:
+    desk = Desk()
+    (number,) = numbers(ask(desk, 100))
+
+    refuse(desk, number, is_final=True)
+
+    error = desk.outcome(100)
+    assert isinstance(error, RefusedError)
+    assert error.applied == "no"
+    assert desk.core.n_in_flight == 0
+
+
+def test_a_schema_that_changed_asks_to_prepare_again() -> None:
+    desk = Desk()
+    (number,) = numbers(ask(desk, 100))
+
+    desk.tell(S0, Results(S0, ME, 5, failed=(Failed(-number, 5, (LOW,), "schema", (), "changed"),)))
+
+    assert isinstance(desk.outcome(100), SchemaChanged)
+
+
+@pytest.mark.parametrize("lost", [ROUTER, S0])
+def test_a_session_that_ends_may_have_carried_something(lost: ProcessId) -> None:
+    desk = Desk()
+    (first,) = numbers(ask(desk, 100))
+
+    desk.core.on_disconnected(lost, desk.now_s)
+
+    (second,) = numbers(desk.flush())
+    assert second != first
+
+
+def test_reads_move_to_a_new_leader() -> None:
+    desk = Desk()
+    (first,) = numbers(ask(desk, 100))
+
+    desk.multicast.lead = None
+    assert not asked(desk.flush())
+    desk.multicast.lead = OTHER_ROUTER
+
+    (message,) = sent(desk.flush(), Inject, to=OTHER_ROUTER)
+    assert message.reads.first != first
+
+
+def test_an_attempt_that_takes_too_long_is_made_again_with_more_patience() -> None:
+    desk = connected(ROUTER)
+    ask(desk, 100)
+
+    assert not asked(desk.pass_time(PATIENCE_S * 0.99))
+    assert len(numbers(desk.pass_time(PATIENCE_S * 0.02))) == 1
+    assert not asked(desk.pass_time(PATIENCE_S * 1.5))
+    assert len(numbers(desk.pass_time(PATIENCE_S * 0.6))) == 1
+
+
+def test_the_core_wakes_for_what_is_due_and_not_for_what_nobody_can_take() -> None:
+    desk = Desk()
+    output = ask(desk, 100)
+    assert output.wake_at_s == pytest.approx(desk.now_s + PATIENCE_S)
+
+    desk.multicast.lead = None
+    desk.now_s += 2 * PATIENCE_S
+    output = desk.flush()
+
+    assert output.wake_at_s is None or output.wake_at_s > desk.now_s
+
+
+def test_a_read_carries_what_its_session_has_seen_and_written() -> None:
+    desk = Desk()
+    desk.ask(add(1, 1))
+    desk.tell(S0, wrote(2, FULL_RING, at=55))
+    desk.stable(2)
+
+    (message,) = asked(ask(desk, 100))
+
+    assert (message.seen, message.written) == (55, 2)
+
+
+def test_a_read_waits_until_its_sessions_writes_are_numbered() -> None:
+    desk = Desk(ClientLimits(open_submissions=1, stall_s=10.0))
+    desk.multicast.n_unstable = 1
+    desk.core.request(7, add(1, 1))
+
+    held = ask(desk, 100)
+    desk.multicast.n_unstable = 0
+    released = desk.flush()
+
+    assert not asked(held)
+    (message,) = asked(released)
+    assert message.written == 2
+
+
+def test_what_is_open_is_bounded_and_the_rest_waits() -> None:
+    desk = Desk(ClientLimits(snapshot_reads=2))
+    first = numbers(ask(desk, 100, 101, 102))
+
+    second = numbers(desk.tell(S0, rows(-first[0], (FULL_RING,), 1)))
+
+    assert len(first) == 2
+    assert len(second) == 1
+    assert desk.core.n_in_flight == 2
+
+
+def test_an_expelled_client_asks_nothing_more() -> None:
+    desk = Desk()
+    ask(desk, 100)
+
+    desk.multicast.events.append(ExpelledEvent(500, 1))
+    desk.flush()
+
+    assert isinstance(desk.outcome(100), ClosedError)
+
+
+# No majority of routers.
+
+
+def connected(*routers: ProcessId, limits: ClientLimits | None = None) -> Desk:
+    desk = Desk(limits or ClientLimits())
+    for router in routers:
+        desk.core.on_connected(router, desk.now_s)
+    desk.flush()
+    return desk
+
+
+def fill(desk: Desk) -> None:
+    """One numbered write, one numbered read, a write and a snapshot read that wait, a question."""
+    desk.ask(add(1, 1), read_all())
+    desk.multicast.n_unstable = 1 << 20
+    desk.core.request(200, add(2, 2))
+    desk.core.request(201, SNAPSHOT)
+    desk.core.ask_config(202)
+    desk.core.configure(203, b"change") if False else None
+    desk.flush()
+
+
+def outcomes(desk: Desk) -> dict[int, Any]:
+    return {token: desk.outcome(token) for token in (2, 3, 200, 201, 202)}
+
+
+def test_hope_ends_when_every_router_says_so() -> None:
+    desk = connected(ROUTER, OTHER_ROUTER)
+    fill(desk)
+
+    desk.tell(ROUTER, Quorum(False))
+    assert not any(outcomes(desk).values())
+    desk.tell(OTHER_ROUTER, Quorum(False))
+
+    told = outcomes(desk)
+    assert all(isinstance(error, NoQuorumError) for error in told.values())
+    assert {token: error.applied for token, error in told.items()} == {
+        2: "unknown",
+        3: "no",
+        200: "no",
+        201: "no",
+        202: "no",
+    }
+    assert "majority" in str(told[2])
+    assert "bring a majority of the routers back" in str(told[2])
+
+
+def test_hope_ends_when_no_router_is_reached_for_long() -> None:
+    desk = connected(ROUTER, limits=ClientLimits(unreachable_s=2.0))
+    fill(desk)
+    desk.core.on_disconnected(ROUTER, desk.now_s)
+    desk.flush()
+
+    desk.pass_time(1.9)
+    assert not any(outcomes(desk).values())
+    desk.pass_time(0.2)
+
+    assert all(isinstance(error, NoQuorumError) for error in outcomes(desk).values())
+
+
+def test_new_operations_are_refused_while_it_lasts_and_taken_again_afterwards() -> None:
+    desk = connected(ROUTER)
+    desk.tell(ROUTER, Quorum(False))
+
+    for token, request in ((100, add(1, 1)), (101, SNAPSHOT)):
+        desk.core.request(token, request)
+    desk.core.configure(102, b"change")
+    desk.flush()
+    desk.tell(ROUTER, Quorum(True))
+    output = ask(desk, 103)
+
+    assert [desk.outcome(token).applied for token in (100, 101, 102)] == ["no"] * 3
+    assert len(asked(output)) == 1
+    assert desk.outcome(103) is None
+
+
+def test_what_is_stable_already_is_waited_for() -> None:
+    desk = connected(ROUTER)
+    desk.ask(add(1, 1))
+    desk.stable(2)
+
+    desk.tell(ROUTER, Quorum(False))
+    assert desk.outcome(2) is None
+    desk.tell(S0, wrote(2, FULL_RING))
+
+    assert not isinstance(desk.outcome(2), Exception)
+
+
+def test_a_sequential_write_that_failed_so_does_not_hold_up_later_snapshot_reads() -> None:
+    desk = connected(ROUTER)
+    fill(desk)
+    desk.tell(ROUTER, Quorum(False))
+    desk.tell(ROUTER, Quorum(True))
+
+    output = ask(desk, 300)
+
+    assert len(asked(output)) == 1
+
+
+def test_only_routers_speak_of_majorities() -> None:
+    super_ = ProcessId("super", "u1", 1)
+    desk = connected(ROUTER, super_)
+
+    desk.tell(ROUTER, Quorum(False))
+
+    desk.core.request(100, add(1, 1))
+    desk.flush()
+    assert isinstance(desk.outcome(100), NoQuorumError)
+
+
+def test_the_error_survives_pickling() -> None:
+    error = pickle.loads(pickle.dumps(NoQuorumError("because", "no")))
+
+    assert (error.reason, error.applied) == ("because", "no")
