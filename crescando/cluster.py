@@ -24,7 +24,6 @@ from crescando.client.answer import Answer
 from crescando.client.merging import rows_answer
 from crescando.client.store import Store
 from crescando.engine.base import Engine
-from crescando.engine.scan import ScanEngine
 from crescando.errors import CrescandoError, DeadlineError, SpecError
 from crescando.loop import LoopThread
 from crescando.process import ProcessCore
@@ -33,7 +32,7 @@ from crescando.roles.storage import Execution, Storage
 from crescando.routing.ecast.router import Router
 from crescando.routing.rubberband.config import Rubberband
 from crescando.scanning import ScanThreads
-from crescando.spec import ClusterSpec
+from crescando.spec import ENGINES, ClusterSpec
 from crescando.transport.inprocess import InProcessHub
 from crescando.types import KeyRange, ProcessId
 
@@ -128,7 +127,7 @@ class Cluster:
         for me in (*names.routers, *names.standby_routers):
             self._run_router(me)
         for me in names.storages:
-            engine = ScanEngine()
+            engine = ENGINES[self.spec.engine]()
             engine.set_arcs(assembly.config.owned_arcs(me))
             self._run(assembly.storage(me), engine)
         for me in names.supers:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 
-from crescando.consensus.multipaxos.replica import PaxosTiming
+from crescando.consensus.multipaxos.timing import PaxosTiming
+from crescando.engine.base import Engine
+from crescando.engine.kv import KvEngine
+from crescando.engine.scan import ScanEngine
 from crescando.errors import SpecError
 from crescando.roles.client import ClientLimits
 from crescando.roles.storage import StorageLimits
 from crescando.roles.super import SuperTiming
 from crescando.routing.ecast.limits import RouterLimits
+
+ENGINES: dict[str, Callable[[], Engine]] = {"scan": ScanEngine, "kv": KvEngine}
+"""What a storage process may keep its rows in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,9 @@ class ClusterSpec:
         operations of several threads wait for each other's interpreter lock:
         on two cores four scanning threads were measured at four to five times
         the time per cycle of one.
+    engine : str
+        What storage processes keep their rows in, one of `ENGINES`: ``scan``, or
+        ``kv``, which is simple and slow.
     paxos, router, storage, super_, client
         Times and limits of each part.
 
@@ -50,6 +60,7 @@ class ClusterSpec:
     replication: int = 1
     standby_routers: int = 0
     scan_threads: int = 1
+    engine: str = "scan"
     paxos: PaxosTiming = field(default_factory=PaxosTiming)
     router: RouterLimits = field(default_factory=RouterLimits)
     storage: StorageLimits = field(default_factory=StorageLimits)
@@ -68,6 +79,8 @@ class ClusterSpec:
                 f"{self.routers} routers tolerate no more failures than {self.routers - 1}",
                 stacklevel=3,
             )
+        if self.engine not in ENGINES:
+            raise SpecError(f"engine must be one of {', '.join(sorted(ENGINES))}, not {self.engine!r}")
         for part in (self.paxos, self.router, self.storage, self.super_, self.client):
             for setting in fields(part):
                 value = getattr(part, setting.name)

@@ -332,9 +332,14 @@ def expulsion(subject: MulticastSubject, seed: int) -> None:
             system.configure(system.clients[1], Leave(system.clients[1]))
         stage.run(rng.uniform(0.0, 0.1))
     system.settle()
-    for me in (victim, system.clients[1]):
-        if not stage.run_until(lambda me=me: system.ends[me].expelled is not None, subject.settle_s):
-            raise system.broken("expulsion", f"{me} is no member any more and was not told")
+    gone = (victim, system.clients[1])
+
+    def are_told() -> bool:
+        return all(system.ends[me].expelled is not None for me in gone)
+
+    if not stage.run_until(are_told, subject.settle_s):
+        untold = [str(me) for me in gone if system.ends[me].expelled is None]
+        raise system.broken("expulsion", f"{untold} are no members any more and were not told")
 
 
 def noise(subject: MulticastSubject, seed: int) -> None:
