@@ -12,7 +12,7 @@ TEST_LIMIT_S ?= 660
 BOUNDED := $(if $(shell command -v timeout 2>/dev/null),timeout --signal=INT --kill-after=20 $(TEST_LIMIT_S))
 PYTEST := $(BOUNDED) $(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations=12
 
-.PHONY: demo test quick lint format clean soak-differential
+.PHONY: demo test quick lint format clean soak-differential soak-order
 .DEFAULT_GOAL := test
 
 demo: $(READY)
@@ -32,6 +32,11 @@ soak-differential: $(READY)
 .PHONY: torture
 torture: $(READY)
 	$(BIN)/python -m tests.simulation.small_scopes
+
+# The ordering path under faults; 20000 seeds are the measure, and take half an hour on two cores.
+SEEDS ?= 20000
+soak-order: $(READY)
+	$(BIN)/python -m crescando.testing soak --world ecast --seeds $(SEEDS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

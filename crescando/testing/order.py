@@ -12,21 +12,25 @@ another member's waits behind that member's own data.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from crescando import wire
+from crescando.consensus.base import BroadcastOutput
 from crescando.consensus.multipaxos.messages import Promise
-from crescando.consensus.multipaxos.replica import PaxosTiming
-from crescando.consensus.quorum import Membership
+from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.process import ProcessCore
 from crescando.routing.ecast.limits import RouterLimits
+from crescando.routing.ecast.messages import Batch
 from crescando.routing.ecast.router import Router
 from crescando.testing.factories import Factories
 from crescando.testing.faults import Fault
 from crescando.testing.member import Member
 from crescando.testing.node import Node
-from crescando.testing.order_faults import INJECTIONS
+from crescando.testing.order_faults import FAULTS, INJECTIONS
+from crescando.testing.order_routers import RouterGroup
 from crescando.testing.scenario import Draft, Scenario
 from crescando.testing.situations import PromiseWatch, Watch
 from crescando.testing.trace import RecordedBroadcast, RecordedMulticast
@@ -53,6 +57,7 @@ class OrderSpec:
             paxos=PaxosTiming(
                 heartbeat_s=0.1,
                 election_s=0.4,
+                removal_s=rng.choice((0.8, 1.5, 5.0)),
                 window=rng.choice((1, 2, 4, 8)),
                 lag=rng.choice((2, 4, 16, 1024)),
             ),
@@ -62,6 +67,7 @@ class OrderSpec:
                 credit_bytes=rng.choice((500, 32 << 20)),
                 window_bytes=rng.choice((1_500, 4_000, 256 << 20)),
                 pulse_s=0.15,
+                leaderless_s=1.0,
             ),
         )
 
@@ -109,32 +115,24 @@ class OrderWorld(World):
         self.failing: dict[ProcessId, None] = {}
         self.wardens = {process.node for process in founders[: 2 if len(founders) > 3 else 1]}
         self.is_loaded = True
+        self.is_healed_whole = rng.random() < 0.5
         self.watch = Watch(self)
         network.witness = self.watch.on_send
         self._incarnations: dict[tuple[str, str], int] = {}
         self._accused_s: dict[ProcessId, float] = {}
-        self._routers = tuple(ProcessId("router", f"r{i}", 1) for i in range(1, self.spec.routers + 1))
-        for me in self._routers:
-            self._start_router(me)
+        self.group = RouterGroup(self, partial(_WatchedBroadcast, self))
+        for me in self.group.founders:
+            self.group.start(me, self.group.founders)
         for me in founders:
             self._start_member(me)
 
     # Building.
 
-    def _start_router(self, me: ProcessId) -> None:
-        rng = random.Random(f"{self.seed}/{me}")
-        replica = self.factories.replica(me, Membership(0, self._routers), self.spec.paxos, rng)
-        core = self.factories.router(
-            me,
-            config=self.genesis,
-            broadcast=_WatchedBroadcast(me, replica, self),
-            limits=self.spec.limits,
-        )
-        self.add(core)
-
     def _start_member(self, me: ProcessId) -> Member:
         rng = random.Random(f"{self.seed}/{me}")
-        multicast = RecordedMulticast(me, self.factories.application(me, self._routers), self.trace)
+        multicast = RecordedMulticast(
+            me, self.factories.application(me, self.group.newest().members), self.trace
+        )
         member = Member(me, multicast, rng)
         self.members[me] = member
         self._incarnations[me.role, me.node] = me.incarnation
@@ -186,11 +184,15 @@ class OrderWorld(World):
 
     def after_turn(self, core: ProcessCore) -> None:
         if isinstance(core, Router):
+            if core.me in self.group.uninformed and core.broadcast.learned:
+                del self.group.uninformed[core.me]
             self.watch.after_router_turn(core)
 
     def after_stop(self, node: Node) -> None:
         me = node.core.me
-        if me in self.members and self.is_loaded:
+        if me.role == "router":
+            self.group.return_later(me, self.rng.uniform(0.05, 1.0))
+        elif self.is_loaded:
             self.return_later(me, self.rng.uniform(0.05, 1.0))
 
     # Faults.
@@ -198,9 +200,13 @@ class OrderWorld(World):
     def inject(self, fault: Fault) -> None:
         INJECTIONS[fault.kind](self, random.Random(fault.choice), fault)
 
+    def count(self, kind: str) -> None:
+        super().count(kind)
+        if kind in FAULTS and self.group.is_changing():
+            super().count("fault_during_change")
+
     def may_lose_router(self, router: ProcessId) -> bool:
-        left = [other for other in self.alive("router") if other != router]
-        return 2 * len(left) > len(self._routers)
+        return self.group.may_lose(router)
 
     def return_later(self, process: ProcessId, length_s: float) -> None:
         """Let a process that has stopped come back as a new incarnation."""
@@ -213,9 +219,30 @@ class OrderWorld(World):
 
     def hold(self, victim: ProcessId, fault: Fault) -> None:
         """Let a member withhold its confirmations for a while."""
-        self._hold(victim, True)
+        self.hold_for(victim, fault.length_s)
         self.count(fault.kind)
-        self.later(fault.length_s, lambda: self._hold(victim, False))
+
+    def hold_for(self, victim: ProcessId, length_s: float) -> None:
+        """Let a member withhold its confirmations for a while; part of another fault."""
+        self._hold(victim, True)
+        self.later(length_s, lambda: self._hold(victim, False))
+
+    def try_until(self, attempt: Callable[[], bool], fault: Fault | None, *, every_s: float) -> None:
+        """Try something until it succeeds, twenty times at most; count the fault when it does."""
+
+        def again(left: int) -> None:
+            if not self.is_loaded:
+                return
+            if attempt():
+                if fault is not None:
+                    self.count(fault.kind)
+                leader = self.leader()
+                if leader is not None:
+                    self.nodes[leader].pump.need_turn()
+            elif left:
+                self.later(every_s, lambda: again(left - 1))
+
+        again(20)
 
     def _hold(self, victim: ProcessId, hold: bool) -> None:
         self.members[victim].hold(hold)
@@ -259,9 +286,11 @@ class OrderWorld(World):
     # The end.
 
     def heal(self) -> None:
-        """End every fault that is not for ever, and all load."""
+        """End every fault that is not for ever, and all load; in half of the seeds the dead return."""
         super().heal()
         self.is_loaded = False
+        if self.is_healed_whole:
+            self.group.return_all()
         for process in self.useful_members():
             self._hold(process, False)
 
@@ -279,22 +308,28 @@ class OrderWorld(World):
 
     def is_at_rest(self) -> bool:
         """Whether every live member knows what became of all it has sent, and routers keep nothing of it."""
-        return all(
-            not self.members[process].multicast.n_unstable for process in self.useful_members()
-        ) and not any(self.router(process).window.n_pending for process in self.alive("router"))
+        if any(self.members[process].multicast.n_unstable for process in self.useful_members()):
+            return False
+        if any(router.window.n_pending for router in self.group.members()):
+            return False
+        return self.group.is_whole() or not self.is_healed_whole
 
 
 class _WatchedBroadcast(RecordedBroadcast):
     """A recorder that also looks at promises."""
 
-    def __init__(self, me: ProcessId, inner: Any, world: OrderWorld) -> None:
+    def __init__(self, world: OrderWorld, me: ProcessId, inner: Any) -> None:
         super().__init__(me, inner, world.trace)
         self._promises = PromiseWatch(world, inner)
 
     def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
-        if type(message) is not Promise:
-            self.inner.on_message(peer, message, now_s)
-            return
-        led = self._promises.before(message)
+        if type(message) is Promise:
+            self._promises.on_promise(message)
         self.inner.on_message(peer, message, now_s)
-        self._promises.after(led)
+
+    def flush(self, now_s: float) -> BroadcastOutput[Batch]:
+        led = self.inner.is_leader
+        output = super().flush(now_s)
+        if not led and self.inner.is_leader:
+            self._promises.on_takeover()
+        return output

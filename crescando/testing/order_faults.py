@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from crescando.testing.faults import Fault
+from crescando.testing.order_routers import ROUTERS_MAX
 
 if TYPE_CHECKING:
     from crescando.testing.order import OrderWorld
@@ -110,6 +112,126 @@ def _part_routers(world: OrderWorld, rng: random.Random, fault: Fault) -> None:
     world.part_routers(rng, fault)
 
 
+def _deaf_leader(world: OrderWorld, rng: random.Random, fault: Fault) -> None:
+    """Let the leader not notice that its sessions with the routers are over; members come to it again."""
+    leader = world.leader()
+    if leader is None:
+        return
+    ends = [
+        world.network.half_open(leader, other, both=False)
+        for other in world.alive("router")
+        if other != leader
+    ]
+    if not any(ends):
+        return
+    world.count(fault.kind)
+    for end in ends:
+        if end is not None:
+            world.later(fault.length_s, end)
+    for member in world.useful_members():
+        if rng.random() < 0.5:
+            # Those that have not heard of a new leader let the old one serve them again.
+            world.hold_for(member, 0.3)
+            pair = {(other, member) for other in world.alive("router") if other != leader}
+            world.network.faults.cut |= pair
+            world.later(0.3, partial(world.network.heal, resets=False, cut=pair))
+            world.later(rng.uniform(0.02, 0.3), partial(world.network.reset, leader, member))
+
+
+def _restart_router(world: OrderWorld, rng: random.Random, fault: Fault) -> None:
+    victim = rng.choice(world.alive("router"))
+    if world.may_lose_router(victim):
+        world.crash(victim, fault.kind)
+        world.group.return_later(victim, fault.length_s / 2, stale=rng.random() < 0.3)
+
+
+def _add_router(world: OrderWorld, rng: random.Random, fault: Fault) -> None:
+    """Start a router that stands by, and ask for it to be a member as soon as it can be reached."""
+    if len(world.alive("router")) >= ROUTERS_MAX:
+        return
+    me = world.group.start_next(world.group.unused_node(), stale=False)
+
+    def ask() -> bool:
+        leader = world.leader()
+        return leader is not None and world.group.add(leader, me)
+
+    world.try_until(ask, fault, every_s=0.02)
+
+
+def _remove_router(world: OrderWorld, rng: random.Random, fault: Fault) -> None:
+    _remove(world, rng, fault, resizes=True)
+
+
+def _remove_wrongly(world: OrderWorld, rng: random.Random, fault: Fault) -> None:
+    """Remove a live follower as if it had failed; it stops itself and returns as a new one."""
+    _remove(world, rng, fault, resizes=False)
+
+
+def _remove(world: OrderWorld, rng: random.Random, fault: Fault, *, resizes: bool) -> None:
+    def ask() -> bool:
+        leader = world.leader()
+        victims = [router for router in world.alive("router") if router != leader]
+        if leader is None or not victims:
+            return False
+        return world.group.remove(leader, rng.choice(victims), resizes=resizes)
+
+    world.try_until(ask, fault, every_s=0.05)
+
+
+def _remove_leader(world: OrderWorld, rng: random.Random, fault: Fault) -> None:
+    resizes = rng.random() < 0.3
+
+    def ask() -> bool:
+        leader = world.leader()
+        return leader is not None and world.group.remove(leader, leader, resizes=resizes)
+
+    world.try_until(ask, fault, every_s=0.05)
+
+
+def _kill_in_change(world: OrderWorld, rng: random.Random, fault: Fault) -> None:
+    """Begin a change, and crash the leader or another router before it is in force everywhere."""
+    me = None
+    if rng.random() < 0.5 and len(world.alive("router")) < ROUTERS_MAX:
+        me = world.group.start_next(world.group.unused_node(), stale=False)
+
+    def kill() -> None:
+        if not world.group.is_changing():
+            return
+        leader = world.leader()
+        victim = leader if leader is not None and rng.random() < 0.5 else rng.choice(world.alive("router"))
+        if world.may_lose_router(victim):
+            world.crash(victim, fault.kind)
+            if rng.random() < 0.5:
+                world.group.return_later(victim, fault.length_s)
+
+    def ask() -> bool:
+        leader = world.leader()
+        if leader is None:
+            return False
+        if me is not None:
+            begun = world.group.add(leader, me)
+        else:
+            victims = world.alive("router")
+            begun = world.group.remove(leader, rng.choice(victims), resizes=False)
+        if begun:
+            world.nodes[leader].pump.need_turn()
+            world.later(rng.choice((0.0, 0.001, 0.005, 0.02, 0.1)), kill)
+        return begun
+
+    world.try_until(ask, None, every_s=0.02)
+
+
+def _isolated_change(world: OrderWorld, rng: random.Random, fault: Fault) -> None:
+    """Cut the leader off from the routers, and ask that one to remove another (it must not succeed alone)."""
+    leader = world.leader()
+    others = [router for router in world.alive("router") if router != leader]
+    if leader is None or len(others) < 2:
+        return
+    world.cut({pair for other in others for pair in ((leader, other), (other, leader))}, fault, resets=True)
+    if world.group.remove(leader, rng.choice(others), resizes=False):
+        world.nodes[leader].pump.need_turn()
+
+
 INJECTIONS: dict[str, Injection] = {
     "crash_router": _crash_router,
     "crash_member": _crash_member,
@@ -130,7 +252,20 @@ INJECTIONS: dict[str, Injection] = {
     "suspect": _suspect,
     "usurp": _usurp,
     "part_routers": _part_routers,
+    "deaf_leader": _deaf_leader,
+    "restart_router": _restart_router,
+    "add_router": _add_router,
+    "remove_router": _remove_router,
+    "remove_leader": _remove_leader,
+    "remove_wrongly": _remove_wrongly,
+    "kill_in_change": _kill_in_change,
+    "isolated_change": _isolated_change,
 }
+
+OPERATIONS = ("add_router", "remove_router", "remove_leader", "remove_wrongly")
+"""What an operator does, rather than what goes wrong."""
+
+FAULTS = frozenset(INJECTIONS.keys() - set(OPERATIONS))
 
 ORDER_KINDS = tuple(INJECTIONS)
 """Kinds of fault of a simulated order. Beside those of `faults.KINDS`:
@@ -141,4 +276,9 @@ session arrives again in the next. ``slow_reader``: only what comes in is slow.
 ``clock_drift`` and ``clock_jump``: one process's clock alone. ``hold``: a
 destination withholds confirmations for a while; ``stuck``: for ever, until it
 is declared failed. ``suspect``: one that lives is declared failed.
+``deaf_leader``: the leader does not notice that its sessions with the other
+routers are over, while they do. ``restart_router`` returns as a new
+incarnation, which joins. The changes of the routers' membership count as soon
+as they are proposed; ``kill_in_change`` and ``isolated_change`` are faults
+that fall into one.
 """

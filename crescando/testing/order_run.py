@@ -107,7 +107,7 @@ def judge_world(world: OrderWorld, faults: Sequence[Fault]) -> Verdict:
         *(
             f"{process} failed: {node.stopped}"
             for process, node in world.nodes.items()
-            if node.stopped and not node.stopped.startswith("expelled")
+            if node.stopped and not node.stopped.startswith(("expelled", "removed from the routers"))
         ),
     ]
     if world.time.n_events >= ORDER_EVENTS_MAX:
@@ -127,8 +127,10 @@ def _check_rest(world: OrderWorld) -> Violations:
     found: Violations = []
     configs: dict[bytes, list[ProcessId]] = {}
     leader = world.leader()
-    for process in world.alive("router"):
-        router = world.router(process)
+    if world.is_healed_whole and not world.group.is_whole():
+        found.append(f"membership: {world.group.newest()} is not what was meant")
+    for router in world.group.members():
+        process = router.me
         if router.window.n_pending:
             found.append(f"memory: {process} keeps {router.window.n_pending} stable runs")
         if leader is not None and router.broadcast.learned == world.router(leader).broadcast.learned:

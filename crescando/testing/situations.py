@@ -24,6 +24,7 @@ SITUATIONS = (
     "duplicate_at_other_borders",
     "live_sender_suspected",
     "full_window_at_suspicion",
+    "trim_beside_joiner",
 )
 """Every situation that a soak must meet often enough.
 
@@ -31,6 +32,8 @@ SITUATIONS = (
 which none holds any. ``two_leaders_deliver``: a leader sends deliveries after
 one of a higher ballot has. ``duplicate_at_other_borders``: numbers come a
 second time, in a submission that begins or ends elsewhere than the first.
+``trim_beside_joiner``: a member forgets decided values while a router that
+lives wishes to join and holds nothing yet; counted once a joiner.
 """
 
 
@@ -43,6 +46,8 @@ class Watch:
         self._overtaken: set[Ballot] = set()
         self._departed: dict[ProcessId, int] = {}
         self._known_departed: set[ProcessId] = set()
+        self._trimmed: dict[ProcessId, int] = {}
+        self._trimmed_beside: set[ProcessId] = set()
 
     def on_send(self, sender: ProcessId, receiver: ProcessId, message: Any) -> None:
         """Look at a message that a process sends."""
@@ -57,6 +62,7 @@ class Watch:
 
     def after_router_turn(self, router: Router[Any]) -> None:
         """Look at a router's state."""
+        self._look_at_trim(router)
         departed = router.mseq.departed
         if len(departed) == self._departed.get(router.me):
             return
@@ -71,6 +77,17 @@ class Watch:
                 continue
             if member.multicast.next_number - 1 > departure.learned:
                 self._world.count("live_sender_suspected")
+
+    def _look_at_trim(self, router: Router[Any]) -> None:
+        learner: Any = router.broadcast.learner  # type: ignore[attr-defined]
+        if learner.trimmed == self._trimmed.get(router.me, 0):
+            return
+        self._trimmed[router.me] = learner.trimmed
+        for joiner in self._world.group.uninformed:
+            # A joiner's own trimming is that of the snapshot that it was given.
+            if joiner not in self._trimmed_beside and self._world.nodes[joiner].is_alive:
+                self._trimmed_beside.add(joiner)
+                self._world.count("trim_beside_joiner")
 
     def before_suspicion(self, victim: ProcessId) -> None:
         """Look at the leader when a suspicion is about to be submitted."""
@@ -90,7 +107,7 @@ class PromiseWatch:
     ----------
     world : OrderWorld
     replica : Any
-        The member, looked at before and after each promise it takes.
+        The member, looked at before each promise it takes and when it begins to lead.
     """
 
     def __init__(self, world: OrderWorld, replica: Any) -> None:
@@ -100,22 +117,19 @@ class PromiseWatch:
         self._first = 0
         self._seen: set[int] = set()
 
-    def before(self, promise: Promise[Batch]) -> bool:
-        """Note which instances have votes; gives whether this member led already."""
+    def on_promise(self, promise: Promise[Batch]) -> None:
+        """Note which instances have votes, before the member takes a promise."""
+        replica = self._replica
         if promise.ballot != self._ballot:
             self._ballot = promise.ballot
-            self._first = self._replica.learned + 1
-            self._seen = set(self._replica.acceptor.votes)
-            self._seen |= self._replica.learner.decided.keys()
+            self._first = replica.learned + 1
+            self._seen = {*replica.acceptor.votes, *replica.learner.decided}
         self._seen.update(vote.instance for vote in promise.votes)
-        return bool(self._replica.is_leader)
 
-    def after(self, led: bool) -> None:
-        """Count a hole if this promise was the one that made a leader."""
-        if led or not self._replica.is_leader or self._replica.ballot != self._ballot:
-            return
+    def on_takeover(self) -> None:
+        """Count a hole, now that enough have promised."""
         held = [instance for instance in self._seen if instance >= self._first]
-        if held and len(held) < max(held) - self._first + 1:
+        if self._replica.ballot == self._ballot and held and len(held) < max(held) - self._first + 1:
             self._world.count("hole_at_takeover")
 
 
