@@ -48,6 +48,9 @@ class Pump:
     Parameters
     ----------
     core : ProcessCore
+        May have an attribute `is_quiet`: whether the last message leaves it
+        nothing to do in a turn. Time's own consequences are not meant; its
+        last output said when it wishes to be called for those.
     transport : Transport
     scheduler : Scheduler
     execute : callable, optional
@@ -75,6 +78,7 @@ class Pump:
         self._execute = execute
         self._after_turn = after_turn
         self._stopped = stopped
+        self._may_be_quiet = hasattr(core, "is_quiet")
         self._channels: dict[ProcessId, Channel] = {}
         self._turn: Handle | None = None
         self._wake: Handle | None = None
@@ -120,8 +124,16 @@ class Pump:
         self._guard(lambda now_s: self.core.on_connected(channel.peer, now_s))
 
     def received(self, channel: Channel, message: Any) -> None:
-        if self._channels.get(channel.peer) is channel:
-            self._guard(lambda now_s: self.core.on_message(channel.peer, message, now_s))
+        if not self.is_running or self._channels.get(channel.peer) is not channel:
+            return
+        try:
+            self.core.on_message(channel.peer, message, self._scheduler.now_s())
+        except Exception as error:  # noqa: BLE001  # Whatever it is, this process stops.
+            self.fail(error)
+            return
+        # Most confirmations, say, are only counted: a turn for each would double a router's work.
+        if self._turn is None and not (self._may_be_quiet and self.core.is_quiet):  # type: ignore[attr-defined]
+            self.need_turn()
 
     def closed(self, channel: Channel) -> None:
         if self._channels.get(channel.peer) is channel:

@@ -116,7 +116,7 @@ class Sender(_Core):
         self._n_config = 0
         self._keys = array("Q")
         self._payloads: list[bytes] = []
-        self._blocks: deque[Submission] = deque()
+        self._blocks: deque[tuple[U64, bytes]] = deque()
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._next = 1
 
@@ -152,7 +152,7 @@ class Sender(_Core):
         self.n_put += 1
 
     def put_block(self, keys: U64, payload: bytes, done: asyncio.Future[None]) -> None:
-        """Put one block of equally long payloads as one submission.
+        """Put one block of equally long payloads; blocks that wait travel as one submission.
 
         Parameters
         ----------
@@ -161,11 +161,9 @@ class Sender(_Core):
             The n payloads (key, then value) in a row.
         done : asyncio.Future
         """
-        n = len(keys)
-        offsets = np.arange(n + 1, dtype=np.int64) * (len(payload) // n)
-        self._blocks.append(self._submission(self._next, keys, offsets, payload))
-        self._next += n
-        self.n_put += n
+        self._blocks.append((keys, payload))
+        self._next += len(keys)
+        self.n_put += len(keys)
         self._waiters.append((self._next - 1, done))
         self.wake()
 
@@ -178,7 +176,7 @@ class Sender(_Core):
                 case ExpelledEvent():
                     raise CrescandoError(f"{self.me} was expelled")
         while self._blocks and self.multicast.n_unstable < self._open_max:
-            self.multicast.submit(self._blocks.popleft())
+            self._submit_blocks()
         while self._payloads and self.multicast.n_unstable < self._open_max:
             self._submit_waiting()
         return self.multicast.flush(now_s)
@@ -195,6 +193,21 @@ class Sender(_Core):
         column = np.frombuffer(keys, np.uint64)
         first = self.multicast.next_number
         self.multicast.submit(self._submission(first, column, offsets, b"".join(payloads)))
+
+    def _submit_blocks(self) -> None:
+        keys, payload = self._blocks.popleft()
+        n, width = len(keys), len(payload) // len(keys)
+        taken = [(keys, payload)]
+        while self._blocks and n + len(self._blocks[0][0]) <= self._batch_max:
+            keys, payload = self._blocks.popleft()
+            n += len(keys)
+            if len(payload) != width * len(keys):
+                raise ValueError("all blocks have payloads of one length")
+            taken.append((keys, payload))
+        offsets = _OFFSETS[: n + 1] * width
+        column = keys if len(taken) == 1 else np.concatenate([keys for keys, _ in taken])
+        whole = b"".join([payload for _, payload in taken])
+        self.multicast.submit(self._submission(self.multicast.next_number, column, offsets, whole))
 
     def _submission(self, first: int, keys: U64, offsets: NDArray[np.int64], payload: bytes) -> Submission:
         n = len(keys)

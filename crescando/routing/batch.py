@@ -348,16 +348,16 @@ def gather(
 
 
 def _gather_payloads(batch: Submission, selected: I64) -> tuple[bytes, I64]:
-    starts = batch.payload_offsets[selected]
-    lengths = batch.payload_offsets[selected + 1] - starts
-    offsets = np.zeros(len(selected) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    width = int(lengths[0])
-    is_even = width > 0 and width * len(batch) == len(batch.payload)
-    if is_even and (lengths == width).all() and not (starts % width).any():
+    n, n_all = len(selected), len(batch)
+    ends = batch.payload_offsets
+    width = int(ends[1])
+    if width and width * n_all == len(batch.payload) and (ends[1:] - ends[:-1] == width).all():
         # Payloads of one length, as those of one statement often are: rows of a table.
-        rows = np.frombuffer(batch.payload, np.uint8).reshape(-1, width)
-        return rows[starts // width].tobytes(), offsets
+        rows = np.frombuffer(batch.payload, np.uint8).reshape(n_all, width)
+        return rows[selected].tobytes(), np.arange(n + 1, dtype=np.int64) * width
+    starts, stops = ends[selected], ends[selected + 1]
+    offsets = np.zeros(n + 1, np.int64)
+    np.cumsum(stops - starts, out=offsets[1:])
     view = memoryview(batch.payload)
-    ends = (starts + lengths).tolist()
-    return b"".join([view[a:b] for a, b in zip(starts.tolist(), ends, strict=True)]), offsets
+    pieces = [view[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+    return b"".join(pieces), offsets

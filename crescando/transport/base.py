@@ -9,7 +9,9 @@ to the next session; the cores state their watermarks anew.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Protocol
+from functools import lru_cache
+from types import UnionType
+from typing import Any, Protocol, get_args, get_type_hints
 
 import msgspec
 import numpy as np
@@ -29,8 +31,28 @@ def weight_of(message: Any) -> int:
     A message states what it carries as ``n_bytes``; of one that does not, the
     parts are weighed.
     """
+    if _is_small(type(message)):
+        return MESSAGE_BYTES
     stated = getattr(message, "n_bytes", None)
     return MESSAGE_BYTES + (stated if isinstance(stated, int) else _weight_of_parts(message))
+
+
+@lru_cache(maxsize=256)
+def _is_small(message_type: type) -> bool:
+    """Say whether messages of a type hold numbers and names only, so that all of them weigh alike."""
+    if not issubclass(message_type, msgspec.Struct):
+        return False
+    return all(_holds_little(hint) for hint in get_type_hints(message_type).values())
+
+
+def _holds_little(hint: Any) -> bool:
+    if hint in (int, float, bool, type(None)):
+        return True
+    if isinstance(hint, UnionType):
+        return all(map(_holds_little, get_args(hint)))
+    # A named tuple's texts are names: of a role, of a node.
+    is_named = isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
+    return is_named and all(part is str or _holds_little(part) for part in get_type_hints(hint).values())
 
 
 def _weight_of_parts(value: Any) -> int:

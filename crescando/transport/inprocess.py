@@ -7,7 +7,6 @@ simulator sends the same messages through the wire codec to keep it so.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from crescando.pump import Scheduler
@@ -18,6 +17,9 @@ QUEUE_MAX = 65_536
 """Messages on their way in one direction; far above what credits let a core send."""
 
 
+_BEGIN, _MESSAGE, _END = range(3)
+
+
 class InProcessChannel(Channel):
     """One end of an in-process session."""
 
@@ -26,7 +28,7 @@ class InProcessChannel(Channel):
         self._hub = hub
         self._owner = owner
         self._other: InProcessChannel | None = None
-        self._arriving: deque[Callable[[Endpoint], None]] = deque()
+        self._arriving: deque[tuple[int, Any, int]] = deque()
         self._unread_bytes = 0
         self._is_open = True
         self._is_scheduled = False
@@ -49,33 +51,37 @@ class InProcessChannel(Channel):
     def _receive(self, message: Any) -> None:
         weight = weight_of(message)
         self._unread_bytes += weight
+        self._arrive(_MESSAGE, message, weight)
 
-        def read(endpoint: Endpoint) -> None:
-            self._unread_bytes -= weight
-            endpoint.received(self, message)
-
-        self._arrive(read)
-
-    def _arrive(self, event: Callable[[Endpoint], None]) -> None:
-        self._arriving.append(event)
+    def _arrive(self, what: int, message: Any = None, weight: int = 0) -> None:
+        self._arriving.append((what, message, weight))
         if not self._is_scheduled:
             self._is_scheduled = True
-            self._hub.scheduler.call_soon(self._deliver)
+            self._hub.wake(self)
 
-    def _deliver(self) -> None:
+    def deliver(self) -> None:
+        """Tell the owner what has arrived."""
         self._is_scheduled = False
-        while self._arriving:
-            event = self._arriving.popleft()
+        arriving = self._arriving
+        while arriving:
+            what, message, weight = arriving.popleft()
             endpoint = self._hub.endpoint(self._owner)
-            if endpoint is not None:
-                event(endpoint)
+            if endpoint is None:
+                continue
+            if what == _MESSAGE:
+                self._unread_bytes -= weight
+                endpoint.received(self, message)
+            elif what == _BEGIN:
+                endpoint.opened(self)
+            else:
+                endpoint.closed(self)
 
     def _end(self) -> None:
         if self._is_open:
             self._is_open = False
             self._hub.forget(self._owner, self)
             # What has arrived before the end is still received.
-            self._arrive(lambda endpoint: endpoint.closed(self))
+            self._arrive(_END)
 
 
 class InProcessHub(Transport):
@@ -85,6 +91,7 @@ class InProcessHub(Transport):
         self.scheduler = scheduler
         self._endpoints: dict[ProcessId, Endpoint] = {}
         self._channels: dict[ProcessId, dict[ProcessId, InProcessChannel]] = {}
+        self._ready: deque[InProcessChannel] = deque()
 
     def attach(self, process: ProcessId, endpoint: Endpoint) -> None:
         if process in self._endpoints:
@@ -108,12 +115,27 @@ class InProcessHub(Transport):
         near._other, far._other = far, near
         channels[peer] = near
         self._channels[peer][process] = far
-        near._arrive(lambda endpoint: endpoint.opened(near))
-        far._arrive(lambda endpoint: endpoint.opened(far))
+        near._arrive(_BEGIN)
+        far._arrive(_BEGIN)
 
     def endpoint(self, process: ProcessId) -> Endpoint | None:
         """Give the endpoint of an attached process."""
         return self._endpoints.get(process)
+
+    def wake(self, channel: InProcessChannel) -> None:
+        """See to it that a channel delivers soon; all that do share one callback."""
+        if not self._ready:
+            self.scheduler.call_soon(self._deliver)
+        self._ready.append(channel)
+
+    def _deliver(self) -> None:
+        # What arrives meanwhile is for the next turn of the loop: nobody's turn waits behind it.
+        try:
+            for _ in range(len(self._ready)):
+                self._ready.popleft().deliver()
+        finally:
+            if self._ready:
+                self.scheduler.call_soon(self._deliver)
 
     def forget(self, process: ProcessId, channel: InProcessChannel) -> None:
         """Take an ended session off the list."""

@@ -169,6 +169,11 @@ class Reads(Generic[C]):
         return held.inject
 
     @property
+    def is_asked(self) -> bool:
+        """Whether there are reads to route, or routed ones that wait for their destinations."""
+        return bool(self._held or self._queued)
+
+    @property
     def waiting(self) -> Collection[ProcessId]:
         """The destinations for which routed reads wait."""
         return self._queued.keys()

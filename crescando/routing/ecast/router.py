@@ -102,6 +102,7 @@ class Router(Generic[C]):
         self._hinted = 0
         self._reconnect: dict[ProcessId, float] = {}
         self._out = Output()
+        self.is_quiet = False
 
     @property
     def _led(self) -> bool:
@@ -149,11 +150,13 @@ class Router(Generic[C]):
 
     def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
         """Take one message from a router or an application process."""
+        self.is_quiet = False
         match message:
             case Route():
                 self._on_route(peer, message.submission)
             case Confirm():
                 self._confirm(peer, message.position)
+                self.is_quiet = not self._touched and not self._may_send(peer)
             case Hello():
                 self._sessions[peer] = None
                 self._touched[peer] = None
@@ -215,6 +218,13 @@ class Router(Generic[C]):
     def _confirm(self, peer: ProcessId, position: int) -> None:
         self._settle(self.window.confirm(peer, position))
         self._due[peer] = None
+
+    def _may_send(self, peer: ProcessId) -> bool:
+        """Say whether a confirmation of `peer` may have made room to send or propose something."""
+        if self.proposer.held or self.reads.waiting:
+            return True
+        outbox = self.window.outboxes.get(peer)
+        return outbox is not None and outbox.n_sent < len(outbox.entries)
 
     def _on_config_request(self, peer: ProcessId, now_s: float) -> None:
         lagging: tuple[ProcessId, ...] = ()
@@ -401,6 +411,8 @@ class Router(Generic[C]):
 
     def _inject(self, now_s: float) -> None:
         """Route the snapshot reads that may run at the position reached."""
+        if not self.reads.is_asked:
+            return
         first = self.proposer.first_proposed
         if first is None:
             is_caught_up = not self.broadcast.n_open and self.broadcast.can_propose()

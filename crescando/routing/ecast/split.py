@@ -83,8 +83,9 @@ class Shares:
             selected = np.arange(n, dtype=np.int64)
         else:
             is_its = np.zeros(n_groups, np.bool_)
-            is_its[[group for group, _ in groups]] = True
-            selected = np.flatnonzero(is_its[self._routes.group])
+            for group, _ in groups:
+                is_its[group] = True
+            selected = is_its[self._routes.group].nonzero()[0]
         if len(scopes) == 1:
             code = np.zeros(len(selected), np.int64)
         else:
@@ -93,7 +94,9 @@ class Shares:
                 code_of[group] = scopes.index(scope)
             code = code_of[self._routes.group[selected]]
         positions = self._positions if len(selected) == n else self._positions[selected]
-        return gather(self._batch, selected + self._start, code, scopes, positions)
+        if self._start:
+            selected += self._start
+        return gather(self._batch, selected, code, scopes, positions)
 
 
 class Deliveries(Mapping[ProcessId, tuple[Delivery, ...]]):
