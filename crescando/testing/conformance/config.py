@@ -206,11 +206,12 @@ class _Walk:
         rng = self._rng
         members: list[ProcessId] = sorted(self.config.members())
         clients = [process for process in members if process.role == "client"]
-        if len(clients) < 2 or rng.random() < 0.06:
+        # Not every Config lets processes join, and some walks lose theirs.
+        if not members or rng.random() < (0.06 if len(clients) > 1 else 0.4):
             self._n_newcomers += 1
-            role = "client" if len(clients) < 2 else rng.choice(("client", "storage", "super"))
+            role = rng.choice(("client", "storage", "super") if len(clients) > 1 else ("client",))
             return ProcessId(role, f"new{self._n_newcomers}", 1)
-        return rng.choice(clients if rng.random() < 0.5 else members)
+        return rng.choice(clients if clients and rng.random() < 0.5 else members)
 
     # Questions.
 
