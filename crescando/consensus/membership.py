@@ -4,7 +4,7 @@ Rules of the file (Lamport, Malkhi, Zhou 2010, R-alpha): a change decided in
 instance j governs from j + alpha on; one change of one member is in flight at a
 time, and a further one decided meanwhile is void. A change names the
 membership that it replaces, so that a repeated or late one is void too. A
-member that is gone never comes back: its node returns with a higher
+member that is gone never comes back (INV-9): its node returns with a higher
 incarnation, since a diskless member has forgotten what it promised.
 """
 

@@ -1,7 +1,7 @@
 """What every member does whoever leads: vote, learn, follow, and catch up.
 
 Rules of the file: a member votes in an instance only when it has learned
-everything up to alpha instances before it: only then does it know by whom the
+everything up to alpha instances before it (INV-7): only then does it know by whom the
 instance is decided, and does it hold what was decided before. It learns from
 its own votes of the leader's ballot, from a tail of values, or from a snapshot.
 """

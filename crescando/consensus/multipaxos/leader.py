@@ -2,7 +2,7 @@
 
 Rules of the file: a leader proposes in an instance at most one value per
 ballot (INV-4), and nothing before a quorum of the membership that governs the
-instance has promised; what phase 1 found voted for is proposed again, holes
+instance has promised (INV-8); what phase 1 found voted for is proposed again, holes
 below the highest vote become no-ops; an instance is decided when a quorum of
 its own membership has accepted it.
 
