@@ -348,5 +348,6 @@ class Rubberband:
     def _sharing(self, after: Self) -> Self:
         """Let the next configuration keep this one's routing tables if the same hold for it."""
         if after.storages == self.storages and after.pending == self.pending:
-            after._memo.cover = self._memo.cover
+            # Worked out now, if need be: routers that begin with the same value then share it.
+            after._memo.cover = self._cover()
         return after

@@ -34,12 +34,16 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from crescando.routing.base import Refusal, Route
+from crescando.routing.base import Refusal, Route, Routes
+from crescando.routing.batch import Submission
 from crescando.routing.rubberband.ring import Ring
 from crescando.types import ProcessId, Scope
 
 ROUTES_KEPT_MAX = 4096
 """Remembered routes; a guess. Some megabytes, on a ring of a hundred processes tens of them."""
+
+RUNS_KEPT_MAX = 8
+"""Remembered runs: as many instances as may be open at once. They pin their submissions."""
 
 NOWHERE: Mapping[ProcessId, Scope] = MappingProxyType({})
 """Where void messages go."""
@@ -95,9 +99,27 @@ class Cover:
         self._turns = f * max(1, f - 1)
         self._starts: dict[int, tuple[tuple[int, ...], int]] = {}
         self._routes: dict[tuple[int, int, int], Route] = {}
+        self._runs: dict[int, tuple[Submission, int, int, Routes]] = {}
         self.n_point_choices: NDArray[np.int64] = np.array(
             [self.n_choices(1 << arc) for arc in range(len(ring.arcs))], np.int64
         )
+
+    def recall(self, batch: Submission, start: int, stop: int) -> Routes | None:
+        """Give the routes of a run of this very submission, if they were found lately.
+
+        The routers of an embedded store share submissions and a cover, and
+        route each submission one after the other.
+        """
+        known = self._runs.get(id(batch))
+        if known is None or known[0] is not batch or known[1:3] != (start, stop):
+            return None
+        return known[3]
+
+    def remember(self, batch: Submission, start: int, stop: int, routes: Routes) -> None:
+        """Keep the routes of a run that names no unknown table, for a little while."""
+        while len(self._runs) >= RUNS_KEPT_MAX:
+            del self._runs[next(iter(self._runs))]
+        self._runs[id(batch)] = batch, start, stop, routes
 
     def n_choices(self, arcs: int) -> int:
         """Give the number of which only the remainder of a replica offset matters, at least 1."""

@@ -44,6 +44,11 @@ def route_run(cover: Cover, catalog: Catalog, batch: Submission, start: int, sto
     ValueError
         If one of them is no data message.
     """
+    unknown = _unknown_tables(catalog, batch.table[start:stop])
+    if not unknown:
+        known = cover.recall(batch, start, stop)
+        if known is not None:
+            return known
     kinds = batch.kind[start:stop]
     if kinds.tobytes().strip(_DATA):
         raise ValueError("only data messages are routed in runs")
@@ -63,19 +68,22 @@ def route_run(cover: Cover, catalog: Catalog, batch: Submission, start: int, sto
             group, routes = _spans(cover, batch, start + chosen)
             code[chosen] = first_extra + len(extra) + group
             extra.extend(routes)
-    for table_id in _unknown_tables(catalog, batch.table[start:stop]):
+    for table_id in unknown:
         code[batch.table[start:stop] == table_id] = first_extra + len(extra)
         extra.append(catalog.missing(table_id))
     used = np.flatnonzero(np.bincount(code, minlength=first_extra + len(extra)))
     dense = np.empty(first_extra + len(extra), np.int64)
     dense[used] = np.arange(len(used))
-    return Routes(
+    routes = Routes(
         dense[code],
         tuple(
             extra[c - first_extra] if c >= first_extra else _point_route(cover, c // n_codes, c % n_codes)
             for c in used.tolist()
         ),
     )
+    if not unknown:
+        cover.remember(batch, start, stop, routes)
+    return routes
 
 
 def _point_route(cover: Cover, arc: int, choice: int) -> Route:
