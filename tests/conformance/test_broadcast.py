@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from crescando.consensus.multipaxos.replica import PaxosTiming, Replica
+from crescando.consensus.multipaxos.replica import Replica
+from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.consensus.quorum import Membership
 from crescando.testing.conformance import ConformanceError
 from crescando.testing.conformance.broadcast import BroadcastSubject, Law, check_broadcast, laws_for

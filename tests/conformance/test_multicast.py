@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from crescando.consensus.multipaxos.replica import PaxosTiming, Replica
+from crescando.consensus.multipaxos.replica import Replica
+from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.consensus.quorum import Membership
 from crescando.process import Output
 from crescando.routing.base import MulticastEvent, NotStable, StableEvent
