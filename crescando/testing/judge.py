@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from crescando.routing.base import Config, Refusal
 from crescando.routing.batch import Message
 from crescando.routing.ecast.messages import Batch
-from crescando.types import MessageKind, ProcessId, Scope, position
+from crescando.types import MessageKind, ProcessId, Scope, instance_of, position
 
 
 class Judge(Protocol):
@@ -81,6 +81,8 @@ class Judgement:
         Instances that hold a configuration message beside other messages.
     void, gaps, duplicates : int
         Messages that were skipped, and why.
+    gap_instances : set of int
+        Where messages were skipped because lower numbers of their sender are missing.
     view : Any
         The judge's view after everything.
     """
@@ -91,6 +93,7 @@ class Judgement:
     void: int = 0
     gaps: int = 0
     duplicates: int = 0
+    gap_instances: set[int] = field(default_factory=set)
     view: Any = None
 
 
@@ -135,6 +138,7 @@ def _append(
         return view
     if message.number > expected:
         result.gaps += 1
+        result.gap_instances.add(instance_of(at))
         return view
     destinations = judge.destset(view, message)
     after, suspects = view, frozenset[ProcessId]()

@@ -15,15 +15,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from crescando import wire
-from crescando.consensus.base import BroadcastOutput
-from crescando.consensus.multipaxos.messages import Promise
 from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.process import ProcessCore
 from crescando.routing.ecast.limits import RouterLimits
-from crescando.routing.ecast.messages import Batch
 from crescando.routing.ecast.router import Router
 from crescando.testing.factories import Factories
 from crescando.testing.faults import Fault
@@ -32,8 +28,8 @@ from crescando.testing.node import Node
 from crescando.testing.order_faults import FAULTS, INJECTIONS
 from crescando.testing.order_routers import RouterGroup
 from crescando.testing.scenario import Draft, Scenario
-from crescando.testing.situations import PromiseWatch, Watch
-from crescando.testing.trace import RecordedBroadcast, RecordedMulticast
+from crescando.testing.situations import Watch
+from crescando.testing.trace import RecordedMulticast
 from crescando.testing.world import World
 from crescando.transport.simulated import SimulatedNetwork, VirtualTime
 from crescando.types import MessageKind, ProcessId
@@ -53,7 +49,7 @@ class OrderSpec:
     def draw(cls, rng: random.Random) -> OrderSpec:
         """Draw settings that make batches, windows and lags small often."""
         return cls(
-            routers=rng.choice((3, 3, 3, 3, 5)),
+            routers=rng.choice((3, 3, 3, 5)),
             paxos=PaxosTiming(
                 heartbeat_s=0.1,
                 election_s=0.4,
@@ -120,7 +116,7 @@ class OrderWorld(World):
         network.witness = self.watch.on_send
         self._incarnations: dict[tuple[str, str], int] = {}
         self._accused_s: dict[ProcessId, float] = {}
-        self.group = RouterGroup(self, partial(_WatchedBroadcast, self))
+        self.group = RouterGroup(self)
         for me in self.group.founders:
             self.group.start(me, self.group.founders)
         for me in founders:
@@ -157,12 +153,15 @@ class OrderWorld(World):
     def _burst(self, member: Member) -> None:
         if not self.is_loaded or not self.nodes[member.me].is_alive:
             return
-        processes = sorted(self.members)
-        n = member.rng.choice((1, 1, 2, 5))
-        self._submit(member, [self.scenario.draw(member.rng, member.me, processes) for _ in range(n)])
+        self._send_some(member)
         if member.rng.random() < 0.2:
             member.hold(member.rng.random() < 0.5)
         self._burst_later(member)
+
+    def _send_some(self, member: Member) -> None:
+        processes = sorted(self.members)
+        n = member.rng.choice((1, 1, 2, 5))
+        self._submit(member, [self.scenario.draw(member.rng, member.me, processes) for _ in range(n)])
 
     def _submit(self, member: Member, drafts: list[Draft]) -> None:
         node = self.nodes[member.me]
@@ -221,6 +220,14 @@ class OrderWorld(World):
         """Let a member withhold its confirmations for a while."""
         self.hold_for(victim, fault.length_s)
         self.count(fault.kind)
+
+    def press(self, rng: random.Random, length_s: float) -> None:
+        """Let every member that sends data send more of it for a while."""
+        for process in self.useful_members():
+            member = self.members[process]
+            if process.node not in self.wardens:
+                for _ in range(4):
+                    self.later(rng.uniform(0.0, length_s), partial(self._send_some, member))
 
     def hold_for(self, victim: ProcessId, length_s: float) -> None:
         """Let a member withhold its confirmations for a while; part of another fault."""
@@ -313,23 +320,3 @@ class OrderWorld(World):
         if any(router.window.n_pending for router in self.group.members()):
             return False
         return self.group.is_whole() or not self.is_healed_whole
-
-
-class _WatchedBroadcast(RecordedBroadcast):
-    """A recorder that also looks at promises."""
-
-    def __init__(self, world: OrderWorld, me: ProcessId, inner: Any) -> None:
-        super().__init__(me, inner, world.trace)
-        self._promises = PromiseWatch(world, inner)
-
-    def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
-        if type(message) is Promise:
-            self._promises.on_promise(message)
-        self.inner.on_message(peer, message, now_s)
-
-    def flush(self, now_s: float) -> BroadcastOutput[Batch]:
-        led = self.inner.is_leader
-        output = super().flush(now_s)
-        if not led and self.inner.is_leader:
-            self._promises.on_takeover()
-        return output

@@ -105,6 +105,8 @@ def _suspect(world: OrderWorld, rng: random.Random, fault: Fault) -> None:
 
 
 def _usurp(world: OrderWorld, rng: random.Random, fault: Fault) -> None:
+    # What the old leader alone votes for must be several instances.
+    world.press(rng, 0.1)
     world.usurp(fault)
 
 
@@ -115,27 +117,30 @@ def _part_routers(world: OrderWorld, rng: random.Random, fault: Fault) -> None:
 def _deaf_leader(world: OrderWorld, rng: random.Random, fault: Fault) -> None:
     """Let the leader not notice that its sessions with the routers are over; members come to it again."""
     leader = world.leader()
-    if leader is None:
+    faithful = [member for member in world.useful_members() if rng.random() < 0.5]
+    if leader is None or not faithful:
         return
-    ends = [
-        world.network.half_open(leader, other, both=False)
-        for other in world.alive("router")
-        if other != leader
-    ]
-    if not any(ends):
-        return
-    world.count(fault.kind)
-    for end in ends:
-        if end is not None:
-            world.later(fault.length_s, end)
-    for member in world.useful_members():
-        if rng.random() < 0.5:
-            # Those that have not heard of a new leader let the old one serve them again.
-            world.hold_for(member, 0.3)
-            pair = {(other, member) for other in world.alive("router") if other != leader}
-            world.network.faults.cut |= pair
-            world.later(0.3, partial(world.network.heal, resets=False, cut=pair))
-            world.later(rng.uniform(0.02, 0.3), partial(world.network.reset, leader, member))
+    # Those that have not heard of a new leader, and have not confirmed, let the old one serve them again.
+    for member in faithful:
+        world.hold_for(member, 0.6)
+    world.press(rng, 0.5)
+    others = [router for router in world.alive("router") if router != leader]
+
+    def go_deaf() -> None:
+        ends = [world.network.half_open(leader, other, both=False) for other in others]
+        if not any(ends):
+            return
+        world.count(fault.kind)
+        for end in ends:
+            if end is not None:
+                world.later(0.3 + fault.length_s, end)
+        pairs = {(other, member) for other in others for member in faithful}
+        world.network.faults.cut |= pairs
+        world.later(0.5, partial(world.network.heal, resets=False, cut=pairs))
+        for member in faithful:
+            world.later(rng.uniform(0.05, 0.25), partial(world.network.reset, leader, member))
+
+    world.later(0.1, go_deaf)
 
 
 def _restart_router(world: OrderWorld, rng: random.Random, fault: Fault) -> None:
@@ -197,12 +202,14 @@ def _kill_in_change(world: OrderWorld, rng: random.Random, fault: Fault) -> None
     def kill() -> None:
         if not world.group.is_changing():
             return
-        leader = world.leader()
-        victim = leader if leader is not None and rng.random() < 0.5 else rng.choice(world.alive("router"))
-        if world.may_lose_router(victim):
-            world.crash(victim, fault.kind)
+        leader, alive = world.leader(), world.alive("router")
+        victims = [router for router in rng.sample(alive, len(alive)) if world.may_lose_router(router)]
+        if leader in victims and rng.random() < 0.5:
+            victims = [leader]
+        if victims:
+            world.crash(victims[0], fault.kind)
             if rng.random() < 0.5:
-                world.group.return_later(victim, fault.length_s)
+                world.group.return_later(victims[0], fault.length_s)
 
     def ask() -> bool:
         leader = world.leader()
@@ -227,6 +234,7 @@ def _isolated_change(world: OrderWorld, rng: random.Random, fault: Fault) -> Non
     others = [router for router in world.alive("router") if router != leader]
     if leader is None or len(others) < 2:
         return
+    world.press(rng, 0.1)
     world.cut({pair for other in others for pair in ((leader, other), (other, leader))}, fault, resets=True)
     if world.group.remove(leader, rng.choice(others), resizes=False):
         world.nodes[leader].pump.need_turn()
@@ -267,7 +275,7 @@ OPERATIONS = ("add_router", "remove_router", "remove_leader", "remove_wrongly")
 
 FAULTS = frozenset(INJECTIONS.keys() - set(OPERATIONS))
 
-ORDER_KINDS = tuple(INJECTIONS)
+ORDER_KINDS = (*INJECTIONS, "usurp", "kill_in_change")
 """Kinds of fault of a simulated order. Beside those of `faults.KINDS`:
 
 ``restart_member`` returns as a new incarnation. ``half_open``: a session is
@@ -280,5 +288,5 @@ is declared failed. ``suspect``: one that lives is declared failed.
 routers are over, while they do. ``restart_router`` returns as a new
 incarnation, which joins. The changes of the routers' membership count as soon
 as they are proposed; ``kill_in_change`` and ``isolated_change`` are faults
-that fall into one.
+that fall into one. Named twice: what is drawn twice as often.
 """

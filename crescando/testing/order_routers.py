@@ -8,7 +8,7 @@ may come to govern: a change that is voted for somewhere may yet be decided.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from crescando.consensus.membership import Change
@@ -20,8 +20,6 @@ from crescando.types import ProcessId
 if TYPE_CHECKING:
     from crescando.testing.order import OrderWorld
 
-MakeBroadcast = Callable[[ProcessId, Any], RecordedBroadcast]
-
 ROUTERS_MAX = 7
 LEAST_ROUTERS = 2
 
@@ -32,15 +30,12 @@ class RouterGroup:
     Parameters
     ----------
     world : OrderWorld
-    broadcast : callable
-        Puts a recorder around a router's member of the broadcast.
     """
 
-    def __init__(self, world: OrderWorld, broadcast: MakeBroadcast) -> None:
+    def __init__(self, world: OrderWorld) -> None:
         self.world = world
         self.founders = tuple(ProcessId("router", f"r{i}", 1) for i in range(1, world.spec.routers + 1))
         self.uninformed: dict[ProcessId, None] = {}
-        self._broadcast = broadcast
         self._incarnations: dict[str, int] = {}
 
     # Starting.
@@ -51,7 +46,10 @@ class RouterGroup:
         rng = random.Random(f"{world.seed}/{me}")
         replica = world.factories.replica(me, Membership(0, known), world.spec.paxos, rng)
         core = world.factories.router(
-            me, config=world.genesis, broadcast=self._broadcast(me, replica), limits=world.spec.limits
+            me,
+            config=world.genesis,
+            broadcast=RecordedBroadcast(me, replica, world.trace),
+            limits=world.spec.limits,
         )
         self._incarnations[me.node] = me.incarnation
         if me not in known:

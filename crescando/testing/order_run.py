@@ -143,6 +143,7 @@ def _check_rest(world: OrderWorld) -> Violations:
 def _facts(world: OrderWorld, q: Judgement, learned: list[tuple[int, Batch | None]]) -> dict[str, int]:
     routers: list[Router[Any]] = [n.core for n in world.nodes.values() if isinstance(n.core, Router)]
     return {
+        "hole_at_takeover": len(q.gap_instances),
         "config_inside_batch": q.mixed_batches,
         "duplicate_at_other_borders": odd_duplicates(learned),
         "void": q.void,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from crescando.consensus.base import Ballot
-from crescando.consensus.multipaxos.messages import Promise
 from crescando.routing.ecast.messages import Batch, Deliver
 from crescando.types import ProcessId
 
@@ -28,8 +27,12 @@ SITUATIONS = (
 )
 """Every situation that a soak must meet often enough.
 
-``hole_at_takeover``: a new leader's promises hold a vote above an instance of
-which none holds any. ``two_leaders_deliver``: a leader sends deliveries after
+``hole_at_takeover``: what a deposed leader alone had voted for is decided after
+all, behind an instance that its successor has decided otherwise, so that
+numbers of its senders are missing before it. (Of instances none can be missing:
+sessions are FIFO and what is open is sent again in order, so whoever has voted
+for an instance has voted for, or learned, all that the same ballot proposed
+before it.) ``two_leaders_deliver``: a leader sends deliveries after
 one of a higher ballot has. ``duplicate_at_other_borders``: numbers come a
 second time, in a submission that begins or ends elsewhere than the first.
 ``trim_beside_joiner``: a member forgets decided values while a router that
@@ -98,39 +101,6 @@ class Watch:
         outbox = router.window.outboxes.get(victim)
         if router.window.n_bytes >= router.limits.window_bytes and outbox is not None and outbox.entries:
             self._world.count("full_window_at_suspicion")
-
-
-class PromiseWatch:
-    """Notices a hole at the moment a member's promises make it the leader.
-
-    Parameters
-    ----------
-    world : OrderWorld
-    replica : Any
-        The member, looked at before each promise it takes and when it begins to lead.
-    """
-
-    def __init__(self, world: OrderWorld, replica: Any) -> None:
-        self._world = world
-        self._replica = replica
-        self._ballot: Ballot | None = None
-        self._first = 0
-        self._seen: set[int] = set()
-
-    def on_promise(self, promise: Promise[Batch]) -> None:
-        """Note which instances have votes, before the member takes a promise."""
-        replica = self._replica
-        if promise.ballot != self._ballot:
-            self._ballot = promise.ballot
-            self._first = replica.learned + 1
-            self._seen = {*replica.acceptor.votes, *replica.learner.decided}
-        self._seen.update(vote.instance for vote in promise.votes)
-
-    def on_takeover(self) -> None:
-        """Count a hole, now that enough have promised."""
-        held = [instance for instance in self._seen if instance >= self._first]
-        if self._replica.ballot == self._ballot and held and len(held) < max(held) - self._first + 1:
-            self._world.count("hole_at_takeover")
 
 
 def odd_duplicates(learned: list[tuple[int, Batch | None]]) -> int:
