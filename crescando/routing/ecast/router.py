@@ -205,6 +205,9 @@ class Router(Generic[C]):
         if message.ballot != self._led_ballot or peer not in self._sessions:
             return
         outbox = self.window.outbox(peer)
+        if outbox.is_open:
+            # Said once already in this session; what it says again is old.
+            return
         if message.delivered < outbox.trimmed:
             # What it lacks has left the window: it is not the process that
             # confirmed it, or it lost its state. It must return as a new one.
@@ -212,8 +215,7 @@ class Router(Generic[C]):
             self.laggards.accuse(peer)
             return
         self._confirm(peer, message.confirmed)
-        if not outbox.is_open:
-            outbox.open(message.delivered)
+        outbox.open(message.delivered)
 
     def _confirm(self, peer: ProcessId, position: int) -> None:
         self._settle(self.window.confirm(peer, position))
