@@ -12,7 +12,7 @@ TEST_LIMIT_S ?= 660
 BOUNDED := $(if $(shell command -v timeout 2>/dev/null),timeout --signal=INT --kill-after=20 $(TEST_LIMIT_S))
 PYTEST := $(BOUNDED) $(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations=12
 
-.PHONY: demo test quick lint format clean soak-differential soak-order
+.PHONY: demo test quick lint format clean soak-differential soak-order bench-order
 .DEFAULT_GOAL := test
 
 demo: $(READY)
@@ -37,6 +37,12 @@ torture: $(READY)
 SEEDS ?= 20000
 soak-order: $(READY)
 	$(BIN)/python -m crescando.testing soak --world ecast --seeds $(SEEDS)
+
+# The ordering path beside its peers; BENCH=--quick takes four minutes instead of twenty-five.
+BENCH ?=
+bench-order: $(READY)
+	$(BIN)/python -m pip install --quiet -e '.[bench]'
+	$(BIN)/python -m benchmarks.order $(BENCH)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -33,7 +33,7 @@ def _lead(fleet: Fleet) -> ProcessId:
 
 async def _attempts(fleet: Fleet) -> int:
     reports = await fleet.reports()
-    return max(told["attempt"] for process, told in reports.items() if process.role == "router")
+    return max(int(told["attempt"]) for process, told in reports.items() if process.role == "router")
 
 
 async def kills(n_kills: int) -> Outcome:

@@ -13,6 +13,7 @@ import random
 import time
 from array import array
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -146,7 +147,7 @@ async def open_loop(
     n_made, waiting = 0, 0
     idle = asyncio.Event()
 
-    def finished(due_s: float) -> None:
+    def finished(due_s: float, _: object) -> None:
         nonlocal waiting
         waiting -= 1
         record.take(due_s, clock(), 1)
@@ -157,8 +158,7 @@ async def open_loop(
         n_due = int((now_s - begin_s) * rate_s)
         for number in range(n_made, n_due):
             done = loop.create_future()
-            due_s = begin_s + number / rate_s
-            done.add_done_callback(lambda _, due_s=due_s: finished(due_s))
+            done.add_done_callback(partial(finished, begin_s + number / rate_s))
             sender.put(keys[number % _KEYS], value, done)
             waiting += 1
         n_made = n_due

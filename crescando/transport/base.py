@@ -9,6 +9,7 @@ to the next session; the cores state their watermarks anew.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Hashable
 from functools import lru_cache
 from types import UnionType
 from typing import Any, Protocol, get_args, get_type_hints
@@ -38,9 +39,9 @@ def weight_of(message: Any) -> int:
 
 
 @lru_cache(maxsize=256)
-def _is_small(message_type: type) -> bool:
+def _is_small(message_type: Hashable) -> bool:
     """Say whether messages of a type hold numbers and names only, so that all of them weigh alike."""
-    if not issubclass(message_type, msgspec.Struct):
+    if not (isinstance(message_type, type) and issubclass(message_type, msgspec.Struct)):
         return False
     return all(_holds_little(hint) for hint in get_type_hints(message_type).values())
 

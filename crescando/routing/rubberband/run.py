@@ -74,7 +74,7 @@ def route_run(cover: Cover, catalog: Catalog, batch: Submission, start: int, sto
     used = np.flatnonzero(np.bincount(code, minlength=first_extra + len(extra)))
     dense = np.empty(first_extra + len(extra), np.int64)
     dense[used] = np.arange(len(used))
-    routes = Routes(
+    found = Routes(
         dense[code],
         tuple(
             extra[c - first_extra] if c >= first_extra else _point_route(cover, c // n_codes, c % n_codes)
@@ -82,8 +82,8 @@ def route_run(cover: Cover, catalog: Catalog, batch: Submission, start: int, sto
         ),
     )
     if not unknown:
-        cover.remember(batch, start, stop, routes)
-    return routes
+        cover.remember(batch, start, stop, found)
+    return found
 
 
 def _point_route(cover: Cover, arc: int, choice: int) -> Route:
