@@ -9,8 +9,6 @@ to the next session; the cores state their watermarks anew.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
-from functools import lru_cache
 from types import UnionType
 from typing import Any, Protocol, get_args, get_type_hints
 
@@ -32,16 +30,22 @@ def weight_of(message: Any) -> int:
     A message states what it carries as ``n_bytes``; of one that does not, the
     parts are weighed.
     """
-    if _is_small(type(message)):
+    is_small = _SMALL.get(type(message))
+    if is_small is None:
+        is_small = _SMALL[type(message)] = _is_small(type(message))
+    if is_small:
         return MESSAGE_BYTES
     stated = getattr(message, "n_bytes", None)
     return MESSAGE_BYTES + (stated if isinstance(stated, int) else _weight_of_parts(message))
 
 
-@lru_cache(maxsize=256)
-def _is_small(message_type: Hashable) -> bool:
+_SMALL: dict[type, bool] = {}
+"""What `_is_small` has answered; there are as many types as kinds of messages."""
+
+
+def _is_small(message_type: type) -> bool:
     """Say whether messages of a type hold numbers and names only, so that all of them weigh alike."""
-    if not (isinstance(message_type, type) and issubclass(message_type, msgspec.Struct)):
+    if not issubclass(message_type, msgspec.Struct):
         return False
     return all(_holds_little(hint) for hint in get_type_hints(message_type).values())
 
