@@ -297,18 +297,16 @@ class SimulatedNetwork(Transport):
             self.faults.slow.clear()
         else:
             self.faults.cut.difference_update(cut)
-        for process, peer in self.sessions():
-            for channel in (self._channels[process].get(peer), self._channels[peer].get(process)):
-                if channel is None or not channel.held:
-                    continue
-                if (channel.owner, channel.peer) in self.faults.cut:
-                    continue
-                if resets:
-                    self.end(channel)
-                    break
-                held, channel.held = channel.held, []
-                for event in held:
-                    self.dispatch(channel, event)
+        waiting = [channel for known in self._channels.values() for channel in known.values() if channel.held]
+        for channel in waiting:
+            if (channel.owner, channel.peer) in self.faults.cut or not channel.is_open:
+                continue
+            if resets:
+                self.end(channel)
+                continue
+            held, channel.held = channel.held, []
+            for event in held:
+                self.dispatch(channel, event)
 
     # Carrying.
 
