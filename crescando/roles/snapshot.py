@@ -188,15 +188,17 @@ class SnapshotReads:
         return messages
 
     def _give_up(self, now_s: float, *, everything: bool) -> None:
+        given_up: list[_Read] = []
         for number, attempt in list(self._attempts.items()):
             is_late = now_s >= attempt.give_up_s
             if everything or is_late:
                 del self._attempts[number]
-                read = attempt.read
                 if is_late:
-                    read.patience_s = min(2 * read.patience_s, PATIENCE_S_MAX)
-                self._waiting.append(read)
-                self.retried += 1
+                    attempt.read.patience_s = min(2 * attempt.read.patience_s, PATIENCE_S_MAX)
+                given_up.append(attempt.read)
+        # Before what waits for later writes of the session.
+        self._waiting.extendleft(reversed(given_up))
+        self.retried += len(given_up)
         left = (attempt.give_up_s for attempt in self._attempts.values())
         self._give_up_at_s = min(left, default=None)
 
@@ -204,11 +206,8 @@ class SnapshotReads:
         """Take reads whose session's earlier writes are all on their way."""
         room = min(self._batch_max, self._open_max - len(self._attempts))
         taken: list[_Read] = []
-        left: list[_Read] = []
-        while self._waiting and len(taken) < room:
-            read = self._waiting.popleft()
-            (taken if read.n_writes <= n_writes else left).append(read)
-        self._waiting.extendleft(reversed(left))
+        while self._waiting and len(taken) < room and self._waiting[0].n_writes <= n_writes:
+            taken.append(self._waiting.popleft())
         return taken
 
     def _inject(
