@@ -187,6 +187,7 @@ class Pump:
             channel = self._channels.get(peer)
             if channel is not None:
                 channel.send(message)
+        self._transport.flush()
         if output.execute is not None and self._execute is not None:
             self._execute(output.execute)
         if output.stop:

@@ -133,3 +133,6 @@ class Transport(ABC):
 
         Harmless if there is one already.
         """
+
+    def flush(self) -> None:  # noqa: B027  # Most transports have nothing to do.
+        """Hand over what was sent in this turn; it leaves soon even without this."""

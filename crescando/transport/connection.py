@@ -41,6 +41,10 @@ class Handler(Protocol):
         """Learn that the connection is over; told once."""
         ...
 
+    def unsent(self, connection: Connection) -> None:
+        """Learn that something waits to be written: call `write` before the turn of the loop is over."""
+        ...
+
 
 class Connection(asyncio.Protocol):
     """A stream connection that carries frames.
@@ -97,12 +101,13 @@ class Connection(asyncio.Protocol):
             self.abort("the peer does not take what is sent")
             return
         if not self._queue:
-            self._loop.call_soon(self._write)
+            self._handler.unsent(self)
         self._queue.append(header(kind, len(body)))
         self._queue.append(body)
         self._n_queued += HEADER_BYTES + len(body)
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Hand what was sent to the network."""
         if self._queue and self._transport is not None:
             # One write whatever the number of frames: with TLS each write is a record
             # and a system call of its own, and joining is cheaper than either.
@@ -113,7 +118,7 @@ class Connection(asyncio.Protocol):
     def close(self, why: str = "") -> None:
         """End the connection after what was sent; nothing is received any more."""
         if not self._is_ended:
-            self._write()
+            self.write()
             transport = self._transport
             if transport is not None:
                 transport.close()

@@ -137,6 +137,7 @@ class SocketTransport(Transport):
         self._dials: dict[Pair, _Dial] = {}
         self._welcomed: dict[Pair, _Link] = {}
         self._links: dict[Connection, _Link] = {}
+        self._unsent: list[Connection] = []
         self._n_attempts = 0
         self._encoded: tuple[Any, bytes] = (_NOTHING, b"")
 
@@ -303,6 +304,16 @@ class SocketTransport(Transport):
             dial = self._dials.get(link.pair)
             if dial is not None and (dial.link is link or dial.link is None):
                 self._refuse(link.pair, why)
+
+    def unsent(self, connection: Connection) -> None:
+        if not self._unsent:
+            self._loop.call_soon(self.flush)
+        self._unsent.append(connection)
+
+    def flush(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        for connection in unsent:
+            connection.write()
 
     # The handshake.
 
