@@ -18,13 +18,15 @@ SEEDS_A_TEST = 10
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
 def test_every_seed_is_correct(first: int) -> None:
-    mixed = 0
+    mixed = snapshots = 0
     for seed in range(first, first + SEEDS_A_TEST):
         verdict = run(seed)
         faults = [(fault.kind, round(fault.when_s, 3)) for fault in verdict.faults]
         assert verdict.is_correct, f"seed {seed}, {faults}: {verdict.violations[:5]}"
         mixed += verdict.counted["mixed_batches"] > 0
+        snapshots += verdict.counted["snapshot_reads"]
     assert mixed >= 0.3 * SEEDS_A_TEST, "too few seeds have a configuration entry inside a batch"
+    assert snapshots >= 10 * SEEDS_A_TEST, "too few snapshot reads are answered"
 
 
 def test_a_run_depends_on_nothing_but_its_seed() -> None:
