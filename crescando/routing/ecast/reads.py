@@ -36,7 +36,7 @@ HOLD_S = 0.25
 """How long reads are held before they are refused; a client asks again."""
 
 CLIENT_READS_MAX = 4096
-"""Reads held for one client; several turns' worth."""
+"""Reads held for one client, one larger message apart; several turns' worth."""
 
 HELD_BYTES_MAX = 64 << 20
 """Reads held for all clients."""
@@ -102,7 +102,10 @@ class Reads(Generic[C]):
         n_held = sum(len(held.inject.reads) for held in queue)
         if not is_led:
             self._refuse(client, _numbers(reads), "this router does not lead")
-        elif n_held + len(reads) > CLIENT_READS_MAX or self._held_bytes + reads.n_bytes > HELD_BYTES_MAX:
+        elif (
+            n_held > max(0, CLIENT_READS_MAX - len(reads))
+            or self._held_bytes + reads.n_bytes > HELD_BYTES_MAX
+        ):
             self._refuse(client, _numbers(reads), "the router holds too many reads")
         else:
             queue.append(_Held(inject, now_s + HOLD_S))
