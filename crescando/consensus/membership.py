@@ -103,6 +103,8 @@ class Memberships:
 
     def since(self, instance: int) -> list[Membership]:
         """Give every known membership that governs `instance` or a later one."""
+        if len(self.governing) == 1:
+            return self.governing[:]
         index = max((i for i, known in enumerate(self.governing) if known.start <= instance), default=0)
         return self.governing[index:]
 

@@ -33,4 +33,7 @@ class Membership:
 
     def is_quorum(self, processes: Collection[ProcessId]) -> bool:
         """Say whether `processes` hold a majority of the members."""
-        return sum(1 for member in self.members if member in processes) >= self.majority
+        n = 0
+        for member in self.members:
+            n += member in processes
+        return n >= self.majority
