@@ -118,6 +118,7 @@ class Election:
 
     def lose(self, now_s: float) -> None:
         """This member leads no more, or will not."""
+        self.followed = None
         self.granted = None
         self.detector.follow(now_s)
         self._wait(now_s)
