@@ -77,13 +77,53 @@ def test_an_idle_group_completes_a_change_by_no_ops() -> None:
     assert group.values(R1) == []
 
 
+def test_one_that_knows_only_followers_learns_from_them_whom_to_ask() -> None:
+    group = led_by_r1(timing=STEADY)
+    group.isolate(R3)
+    group.crash(R3)
+
+    group.join(R4, R2)
+    group.disconnect(R4, R1)
+    group.run(1.0)
+    group.connect(R4, R1)
+    group.run(1.0)
+
+    assert R1 in group[R4].peers
+    assert R4 in group[R1].reconfiguration.petitioners
+
+
+def test_a_member_learns_what_it_missed_from_a_leader_that_it_never_heard_of() -> None:
+    new, leaders = router(6), set()
+    for seed in range(12):
+        group = Group(5, timing=STEADY, seed=seed)
+        group.run(0.25)
+        group.join(new)
+        group.run(1.0)
+        group.isolate(R3)
+        assert group.change(R1, add=new, resizes=True) == ""
+        group.run(1.0)
+        group.isolate(R1)
+        group.run(5.0)
+        (leader,) = (me for me in group.leaders() if me != R1)
+        leaders.add(leader)
+        group.propose(leader, "v")
+        group.run(1.0)
+
+        group.connect(R3, leader)
+        group.run(2.0)
+
+        assert new in group[R3].membership.members, seed
+        assert group.values(R3) == ["v"], seed
+    assert new in leaders
+
+
 def test_a_joiner_does_not_vote_before_it_holds_what_was_decided() -> None:
     group = led_by_r1(timing=STEADY)
     say(group, 5)
-    group.join(R4)
-    group.run(1.0)
     for peer in (R1, R2, R3):
         group.held.add((peer, R4))
+    group.join(R4)
+    group.run(1.0)
     group.change(R1, add=R4, resizes=True)
     group.run(1.0)
     say(group, 30, 5)

@@ -194,6 +194,9 @@ class Follower(ABC, Generic[V]):
 
     # Catching up.
 
+    def _has_asked(self, peer: ProcessId) -> bool:
+        return self._fetching is not None and self._fetching[0] == peer
+
     def _fetch(self, peer: ProcessId) -> None:
         # One request at a time; the next heartbeat asks again if it was in vain.
         # One that holds nothing begins with a snapshot, which tells the membership too.

@@ -222,15 +222,17 @@ class Replica(Follower[V]):
             self._out.stop = f"cluster epoch {epoch} has begun; this router belongs to epoch {self.epoch}"
             return
         if isinstance(message, Petition):
-            self.reconfiguration.on_petition(peer)
+            self._on_petition(peer)
             return
         if (
             self._is_informed
             and peer not in self._peers
             and not isinstance(message, Accept | Heartbeat | Prepare)
+            and not (isinstance(message, Decided | Snapshot) and self._has_asked(peer))
         ):
             # Perhaps a member that we have not learned of. What a leader says can be taken from
-            # anyone, since it is judged by its ballot; all else is worth nothing without the rest.
+            # anyone, since it is judged by its ballot, and so can what it answers when we ask it
+            # what we have missed; all else is worth nothing without the rest.
             return
         match message:
             case Accept():
@@ -289,6 +291,13 @@ class Replica(Follower[V]):
             return
         if self.is_member and self._election.is_due(now_s):
             self._canvass(now_s)
+
+    def _on_petition(self, peer: ProcessId) -> None:
+        """Remember a petitioner; one that may not know the leader learns here who the members are."""
+        is_new = peer not in self.reconfiguration.petitioners
+        self.reconfiguration.on_petition(peer)
+        if is_new and self.is_member and not self.is_leader:
+            self._out.snapshot_for.append(peer)
 
     def _petition(self, now_s: float) -> None:
         """Say that we wish to be a member; again and again, since whoever leads may change."""
