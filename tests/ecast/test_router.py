@@ -848,3 +848,35 @@ def test_an_instance_without_a_batch_is_passed_over() -> None:
 
     assert [m.instance for m in to(output, S0, Deliver)] == [2]
     assert isinstance(desk.order.proposed[0], Batch)
+
+
+# Turns.
+
+
+def test_a_confirmation_that_completes_nothing_leaves_nothing_to_do() -> None:
+    desk = Desk()
+    desk.resume()
+    desk.order_now(of(write(1)))
+    *others, last = (peer for peer, box in desk.router.window.outboxes.items() if box.entries)
+
+    for owner in others:
+        desk.router.on_message(owner, Confirm(position(1, 0)), 0.0)
+        assert desk.router.is_quiet
+    desk.router.on_message(last, Confirm(position(1, 0)), 0.0)
+
+    assert others
+    assert not desk.router.is_quiet
+    assert to(desk.flush(), CLIENT, Stable)
+
+
+def test_a_confirmation_that_makes_room_leaves_something_to_do() -> None:
+    desk = Desk(limits=RouterLimits(credit_bytes=1))
+    desk.resume()
+    for number in (1, 2, 3):
+        desk.order_now(of(write(number)))
+    (owner, *_) = (p for p, box in desk.router.window.outboxes.items() if box.n_sent < len(box.entries))
+
+    desk.router.on_message(owner, Confirm(position(1, 0)), 0.0)
+
+    assert not desk.router.is_quiet
+    assert to(desk.flush(), owner, Deliver)

@@ -51,15 +51,25 @@ class ScriptedCore:
         return sum(entry[0] == what for entry in self.log)
 
 
+class QuietCore(ScriptedCore):
+    """A core that only counts some messages."""
+
+    is_quiet = False
+
+    def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
+        super().on_message(peer, message, now_s)
+        self.is_quiet = message == "count me"
+
+
 class Desk:
     """A pumped core A beside a witness B."""
 
-    def __init__(self, **arguments: Any) -> None:
+    def __init__(self, core: ScriptedCore | None = None, **arguments: Any) -> None:
         self.agenda = Agenda()
         self.hub = InProcessHub(self.agenda)
         self.world = World(self.hub, self.agenda.run_until, self.agenda.now_s)
         self.stopped: list[str] = []
-        self.core = ScriptedCore(A)
+        self.core = core or ScriptedCore(A)
         self.pump = Pump(self.core, self.hub, self.agenda, stopped=self.stopped.append, **arguments)
         self.b = Witness(self.world, B)
         self.pump.start()
@@ -94,6 +104,22 @@ def test_the_inputs_that_are_due_together_share_a_turn() -> None:
 
     assert desk.core.count("message") == 10
     assert desk.core.count("flush") == flushes + 1
+
+
+def test_a_message_that_leaves_a_core_nothing_to_do_takes_no_turn() -> None:
+    core = QuietCore(A)
+    desk = Desk(core)
+    desk.connect()
+    flushes = core.count("flush")
+
+    desk.b.channel.send("count me")
+    desk.agenda.run_until(0.0)
+    assert (core.count("message"), core.count("flush")) == (1, flushes)
+    desk.b.channel.send("answer me")
+    desk.b.channel.send("count me")
+    desk.agenda.run_until(0.0)
+
+    assert (core.count("message"), core.count("flush")) == (3, flushes + 1)
 
 
 def test_an_output_is_carried_out_in_the_order_of_its_fields() -> None:

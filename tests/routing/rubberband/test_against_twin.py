@@ -199,3 +199,17 @@ def test_point_reads_go_to_one_process_and_point_writes_to_f(n: int, f: int) -> 
         assert len(config.destset(data_message(MessageKind.WRITE, point))) == f
     whole = config.destset(data_message(MessageKind.READ, [FULL_RING]))
     assert len(whole) == -(-n // f)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_routes_that_are_remembered_are_those_that_would_be_found(seed: int) -> None:
+    rng = random.Random(seed)
+    config = random_config(rng)
+    batches = [submission(messages_of(rng, config, MESSAGES)) for _ in range(cover.RUNS_KEPT_MAX + 2)]
+    first = [outcomes(config.route(batch, 0, MESSAGES)) for batch in batches]
+
+    for _ in range(60):
+        index = rng.randrange(len(batches))
+        start = rng.choice((0, 0, 7))
+        again = outcomes(config.route(batches[index], start, MESSAGES))
+        assert list(map(plain, again)) == list(map(plain, first[index][start:])), seed
