@@ -112,8 +112,7 @@ def restore(
     for state in snapshot.entries:
         runs = [_run(run, state.submissions[run.submission], configs[run.config]) for run in state.runs]
         entry = entry_of(state.instance, runs, set())
-        entry.awaited = set(state.awaited)
-        entry.confirmed = set(state.confirmed)
+        entry.restore(set(state.awaited), set(state.confirmed))
         window.add(entry)
     return mseq, window
 

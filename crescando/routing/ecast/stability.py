@@ -2,9 +2,9 @@
 
 Rules of the file: an entry is one instance, never one message. A destination's
 later suspicion shrinks only the set of awaited confirmations, never a destset
-or a scope. An instance is complete when nobody is awaited; numbers become
-stable per sender in order, so a slow destination delays only messages
-addressed to it and those of the same senders behind them.
+or a scope. An instance leaves when nobody is awaited; numbers become stable per
+sender in order, when the destinations of that sender's messages have confirmed,
+so a slow destination delays only senders that address it.
 
 Sources: RB13 Alg. 2 lines 11–12 and 17–27; EC11 §4.6 (quiescence).
 """
@@ -41,6 +41,30 @@ class Placed(Protocol):
 
 
 @dataclass(slots=True, eq=False)
+class Audience:
+    """The senders of one instance whose messages go to the same destinations.
+
+    What a sender is told does not wait for destinations of others that happen
+    to share its instance.
+
+    Attributes
+    ----------
+    destinations : frozenset of ProcessId
+    senders : list of ProcessId
+    awaited : set of ProcessId
+    """
+
+    destinations: frozenset[ProcessId]
+    senders: list[ProcessId]
+    awaited: set[ProcessId]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every destination has confirmed or is suspected."""
+        return not self.awaited
+
+
+@dataclass(slots=True, eq=False)
 class Entry(Generic[C]):
     """One learned instance in the send window.
 
@@ -51,6 +75,7 @@ class Entry(Generic[C]):
     last : dict of ProcessId to int
         Position of the last message for each destination.
     awaited, confirmed : set of ProcessId
+    audiences : list of Audience
     n_bytes, config_bytes : int
         What it weighs, and its configuration messages alone.
     weights : dict of ProcessId to int
@@ -62,6 +87,7 @@ class Entry(Generic[C]):
     deliveries: Mapping[ProcessId, tuple[Delivery, ...]]
     last: dict[ProcessId, int]
     awaited: set[ProcessId]
+    audiences: list[Audience]
     confirmed: set[ProcessId] = field(default_factory=set)
     n_bytes: int = 0
     config_bytes: int = 0
@@ -72,16 +98,25 @@ class Entry(Generic[C]):
         """Whether every destination has confirmed or is suspected."""
         return not self.awaited
 
-    def lost(self) -> list[tuple[ProcessId, int]]:
-        """Give the numbers of which some scope was confirmed by no process.
+    def restore(self, awaited: Set[ProcessId], confirmed: Set[ProcessId]) -> None:
+        """Take over how far the confirmations were."""
+        self.awaited, self.confirmed = set(awaited), set(confirmed)
+        for audience in self.audiences:
+            audience.awaited &= awaited
 
-        Only an entry with a destination that never confirmed can have any.
-        Configuration messages are never lost: routers themselves apply them.
+    def lost(self, audience: Audience) -> list[tuple[ProcessId, int]]:
+        """Give the numbers of some senders of which some scope was confirmed by no process.
+
+        Only if a destination never confirmed can there be any. Configuration
+        messages are never lost: routers themselves apply them.
         """
-        if len(self.confirmed) == len(self.deliveries):
+        if audience.destinations <= self.confirmed:
             return []
         found: list[tuple[ProcessId, int]] = []
+        senders = set(audience.senders)
         for run in self.runs:
+            if run.submission.sender not in senders:
+                continue
             kinds = run.submission.kind[run.start : run.stop]
             for group, target in enumerate(run.routes.routes):
                 if isinstance(target, Refusal):
@@ -139,13 +174,22 @@ def entry_of(instance: int, runs: list[Run[C]], suspected: set[ProcessId]) -> En
     parts: dict[ProcessId, list[Shares]] = {}
     last: dict[ProcessId, int] = {}
     weights: dict[ProcessId, int] = {}
+    addressed: dict[ProcessId, set[ProcessId]] = {}
     for run in runs:
         positions = np.arange(run.start, run.stop) + position(instance, run.base)
         shares = Shares(run.submission, run.start, run.routes, positions)
         last |= shares.last
+        addressed.setdefault(run.submission.sender, set()).update(shares.last)
         for process, weight in shares.weights.items():
             parts.setdefault(process, []).append(shares)
             weights[process] = weights.get(process, 0) + weight
+    audiences: dict[frozenset[ProcessId], Audience] = {}
+    for sender, destinations in addressed.items():
+        key = frozenset(destinations)
+        audience = audiences.get(key)
+        if audience is None:
+            audience = audiences[key] = Audience(key, [], set(key) - suspected)
+        audience.senders.append(sender)
     submissions = {id(run.submission): run.submission for run in runs}.values()
     return Entry(
         instance=instance,
@@ -153,6 +197,7 @@ def entry_of(instance: int, runs: list[Run[C]], suspected: set[ProcessId]) -> En
         deliveries=Deliveries(parts),
         last=last,
         awaited=set(parts) - suspected,
+        audiences=list(audiences.values()),
         n_bytes=sum(submission.n_bytes for submission in submissions),
         config_bytes=sum(submission.config_bytes for submission in submissions),
         weights=weights,
@@ -249,7 +294,7 @@ class Window(Generic[C]):
         self.n_bytes = 0
         self.config_bytes = 0
         self.slow: set[ProcessId] = set()
-        self._pending: dict[ProcessId, deque[tuple[int, Entry[C]]]] = {}
+        self._pending: dict[ProcessId, deque[tuple[int, Audience]]] = {}
 
     def outbox(self, process: ProcessId) -> Outbox[C]:
         """Give the outbox of a destination."""
@@ -271,10 +316,21 @@ class Window(Generic[C]):
             outbox.n_bytes += entry.n_bytes
             if outbox.n_bytes > self.lag_bytes:
                 self.slow.add(process)
+        waiting: dict[ProcessId, Audience] = {}
+        touched: set[ProcessId] = set()
+        for audience in entry.audiences:
+            if audience.is_complete:
+                touched |= self._settle(entry, audience)
+            else:
+                waiting |= dict.fromkeys(audience.senders, audience)
         for run in entry.runs:
-            pending = self._pending.setdefault(run.submission.sender, deque())
-            pending.append((run.submission.first + run.start, entry))
-        return self._settle(entry) if entry.is_complete else set()
+            sender = run.submission.sender
+            if sender in waiting:
+                pending = self._pending.setdefault(sender, deque())
+                pending.append((run.submission.first + run.start, waiting[sender]))
+        if entry.is_complete:
+            self._trim(entry)
+        return touched
 
     def confirm(self, process: ProcessId, upto: int) -> set[ProcessId]:
         """Count a destination's confirmation of everything up to a position."""
@@ -284,11 +340,22 @@ class Window(Generic[C]):
             return touched
         while outbox.entries and outbox.entries[0].last[process] <= upto:
             entry = outbox.pop()
-            entry.awaited.discard(process)
             entry.confirmed.add(process)
-            if entry.is_complete:
-                touched |= self._settle(entry)
+            touched |= self._release(entry, process)
         self._judge(outbox)
+        return touched
+
+    def _release(self, entry: Entry[C], process: ProcessId) -> set[ProcessId]:
+        """Await nothing of a process for an entry any more; gives the senders that wait for nobody now."""
+        touched: set[ProcessId] = set()
+        entry.awaited.discard(process)
+        for audience in entry.audiences:
+            if process in audience.awaited:
+                audience.awaited.discard(process)
+                if audience.is_complete:
+                    touched |= self._settle(entry, audience)
+        if entry.is_complete:
+            self._trim(entry)
         return touched
 
     def _judge(self, outbox: Outbox[C]) -> None:
@@ -301,9 +368,7 @@ class Window(Generic[C]):
         self.slow.discard(process)
         touched: set[ProcessId] = set()
         for entry in outbox.entries if outbox is not None else ():
-            entry.awaited.discard(process)
-            if entry.is_complete:
-                touched |= self._settle(entry)
+            touched |= self._release(entry, process)
         return touched
 
     def stabilise(
@@ -322,15 +387,28 @@ class Window(Generic[C]):
                 self.outboxes[process].remove(entry)
                 self._judge(self.outboxes[process])
             entry.awaited.clear()
-            touched |= self._trim(entry)
+            for audience in entry.audiences:
+                audience.awaited.clear()
+                touched |= self._advance(audience)
+            self._trim(entry)
         return touched
 
-    def _settle(self, entry: Entry[C]) -> set[ProcessId]:
-        for sender, number in entry.lost():
+    def _settle(self, entry: Entry[C], audience: Audience) -> set[ProcessId]:
+        for sender, number in entry.lost(audience):
             self.lost.setdefault(sender, set()).add(number)
-        return self._trim(entry)
+        return self._advance(audience)
 
-    def _trim(self, entry: Entry[C]) -> set[ProcessId]:
+    def _advance(self, audience: Audience) -> set[ProcessId]:
+        """Let the senders of a complete audience get on, as far as nothing earlier of theirs waits."""
+        for sender in audience.senders:
+            pending = self._pending.get(sender)
+            while pending and pending[0][1].is_complete:
+                pending.popleft()
+            if pending is not None and not pending:
+                del self._pending[sender]
+        return set(audience.senders)
+
+    def _trim(self, entry: Entry[C]) -> None:
         del self.entries[entry.instance]
         self.n_bytes -= entry.n_bytes
         self.config_bytes -= entry.config_bytes
@@ -338,14 +416,6 @@ class Window(Generic[C]):
             if process in self.outboxes:
                 outbox = self.outboxes[process]
                 outbox.trimmed = max(outbox.trimmed, last)
-        senders = {run.submission.sender for run in entry.runs}
-        for sender in senders:
-            pending = self._pending[sender]
-            while pending and pending[0][1].instance not in self.entries:
-                pending.popleft()
-            if not pending:
-                del self._pending[sender]
-        return senders
 
     @property
     def n_pending(self) -> int:
