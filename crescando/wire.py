@@ -107,22 +107,26 @@ WireMessage = (
     | ReadReplica
 )
 
-_ARRAY = 1
-_DTYPES = {dtype.encode(): np.dtype(dtype) for dtype in ("|b1", "|i1", "|u1", "<i2", "<i4", "<i8")}
-_DTYPES |= {dtype.encode(): np.dtype(dtype) for dtype in ("<u2", "<u4", "<u8", "<f4", "<f8")}
+_DTYPES = tuple(map(np.dtype, ("|b1", "|i1", "|u1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f4", "<f8")))
+"""What an array may hold; its extension code is the place here, from 1."""
+
+_CODES = {dtype: code for code, dtype in enumerate(_DTYPES, 1)}
+_Ext = msgspec.msgpack.Ext
 
 
 def _encode_array(value: Any) -> Any:
-    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.str.encode() in _DTYPES:
-        return msgspec.msgpack.Ext(_ARRAY, value.dtype.str.encode() + np.ascontiguousarray(value).tobytes())
-    raise TypeError(f"a {type(value).__qualname__} does not travel")
+    code = _CODES.get(value.dtype) if isinstance(value, np.ndarray) and value.ndim == 1 else None
+    if code is None:
+        raise TypeError(f"a {type(value).__qualname__} does not travel")
+    # The encoder copies from the array itself.
+    return _Ext(code, value.data if value.flags.c_contiguous else value.tobytes())
 
 
 def _decode_array(code: int, data: memoryview) -> Any:
-    dtype = _DTYPES.get(bytes(data[:3])) if code == _ARRAY else None
-    if dtype is None or (len(data) - 3) % dtype.itemsize:
+    if not 0 < code <= len(_DTYPES):
         raise ValueError("malformed array")
-    return np.frombuffer(bytes(data[3:]), dtype)
+    # A copy, since a column that begins anywhere in a message is not aligned, and would pin it.
+    return np.frombuffer(bytes(data), _DTYPES[code - 1])
 
 
 def _accept_array(expected: Any, value: Any) -> Any:

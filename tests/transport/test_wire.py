@@ -210,13 +210,10 @@ def test_what_is_no_message_is_refused(data: bytes) -> None:
 @pytest.mark.parametrize(
     "ext",
     [
-        msgspec.msgpack.Ext(1, b""),
-        msgspec.msgpack.Ext(1, b"|O8" + bytes(8)),
-        msgspec.msgpack.Ext(1, b"|V1" + bytes(8)),
-        msgspec.msgpack.Ext(1, b"<U4" + bytes(8)),
-        msgspec.msgpack.Ext(1, b">i8" + bytes(8)),
-        msgspec.msgpack.Ext(1, b"<i8" + bytes(7)),
-        msgspec.msgpack.Ext(2, b"<i8" + bytes(8)),
+        msgspec.msgpack.Ext(0, bytes(8)),
+        msgspec.msgpack.Ext(12, bytes(8)),
+        msgspec.msgpack.Ext(127, b"<i8" + bytes(8)),
+        msgspec.msgpack.Ext(6, bytes(7)),
         msgspec.msgpack.Ext(-1, bytes(4)),
         [1, 2, 3],
         b"bytes",
