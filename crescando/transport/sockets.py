@@ -19,11 +19,10 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from crescando.errors import RemoteProtocolError
-from crescando.transport.base import Channel, Endpoint, Transport
+from crescando.transport.base import Endpoint, Transport
 from crescando.transport.connection import Connection
 from crescando.transport.framing import FrameKind
 from crescando.transport.handshake import (
@@ -38,6 +37,7 @@ from crescando.transport.handshake import (
     decode_hello,
     encode_hello,
 )
+from crescando.transport.link import Dial, Link, Pair, SocketChannel
 from crescando.types import ProcessId
 
 logger = logging.getLogger(__name__)
@@ -45,58 +45,7 @@ logger = logging.getLogger(__name__)
 Codec = tuple[Callable[[Any], bytes], Callable[[bytes], Any]]
 """Encoder and decoder; the decoder raises `RemoteProtocolError`."""
 
-Pair = tuple[ProcessId, ProcessId]
-"""A process attached here, and its peer."""
-
 _NOTHING = object()
-
-
-class SocketChannel(Channel):
-    """One end of a session over a connection."""
-
-    def __init__(self, transport: SocketTransport, pair: Pair, link: _Link, endpoint: Endpoint) -> None:
-        self.owner, self.peer = pair
-        self.endpoint: Endpoint | None = endpoint
-        self.is_open = True
-        self._transport = transport
-        self._link = link
-
-    def send(self, message: Any) -> None:
-        if self.is_open:
-            self._link.connection.send(FrameKind.MESSAGE, self._transport.encoded(message))
-
-    def close(self) -> None:
-        if self.is_open:
-            self._transport.forget(self)
-            self._link.connection.close()
-
-
-class _Link:
-    """A connection on its way to being a session: whose, and how far the handshake is."""
-
-    def __init__(self, dialled: Pair | None, attempt: int) -> None:
-        self.dialled = dialled
-        self.attempt = attempt
-        self.pair: Pair | None = dialled
-        self.connection: Connection
-        self.is_connected = False
-        self.channel: SocketChannel | None = None
-        self.timer: asyncio.TimerHandle | None = None
-
-    def settle(self) -> None:
-        """End the time limit: the handshake is over, one way or the other."""
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
-
-
-@dataclass(slots=True, eq=False)
-class _Dial:
-    """A session asked for and not yet had or refused; `link` is None while the other side's dial goes on."""
-
-    link: _Link | None
-    timer: asyncio.TimerHandle
-    task: asyncio.Task[None] | None = None
 
 
 class SocketTransport(Transport):
@@ -134,9 +83,9 @@ class SocketTransport(Transport):
         self._servers: list[asyncio.Server] = []
         self._endpoints: dict[ProcessId, Endpoint] = {}
         self._channels: dict[ProcessId, dict[ProcessId, SocketChannel]] = {}
-        self._dials: dict[Pair, _Dial] = {}
-        self._welcomed: dict[Pair, _Link] = {}
-        self._links: dict[Connection, _Link] = {}
+        self._dials: dict[Pair, Dial] = {}
+        self._welcomed: dict[Pair, Link] = {}
+        self._links: dict[Connection, Link] = {}
         self._unsent: list[Connection] = []
         self._n_attempts = 0
         self._encoded: tuple[Any, bytes] = (_NOTHING, b"")
@@ -193,14 +142,14 @@ class SocketTransport(Transport):
         timer = self._loop.call_later(self.limits.handshake_s, self._refuse, pair, "no answer in time")
         if pair in self._welcomed:
             # The peer's own dial is half done; if it comes to nothing, so does this.
-            self._dials[pair] = _Dial(None, timer)
+            self._dials[pair] = Dial(None, timer)
             return
         self._n_attempts += 1
-        link = _Link(pair, self._n_attempts)
-        dial = self._dials[pair] = _Dial(link, timer)
+        link = Link(pair, self._n_attempts)
+        dial = self._dials[pair] = Dial(link, timer)
         dial.task = self._loop.create_task(self._dial(pair, link))
 
-    async def _dial(self, pair: Pair, link: _Link) -> None:
+    async def _dial(self, pair: Pair, link: Link) -> None:
         address = self._locate(pair[1])
         if address is None:
             self._refuse(pair, "nobody knows where it is")
@@ -243,14 +192,14 @@ class SocketTransport(Transport):
     # Connections.
 
     def _accept(self) -> Connection:
-        link = _Link(None, 0)
+        link = Link(None, 0)
         connection = self._connection(link)
         link.timer = self._loop.call_later(
             self.limits.handshake_s, connection.abort, "no session began in time"
         )
         return connection
 
-    def _connection(self, link: _Link) -> Connection:
+    def _connection(self, link: Link) -> Connection:
         connection = link.connection = Connection(
             self._loop,
             self,
@@ -295,7 +244,7 @@ class SocketTransport(Transport):
         link = self._links.pop(connection)
         link.settle()
         if link.channel is not None:
-            self.forget(link.channel)
+            self._forget(link.channel)
             if link.channel.endpoint is not None:
                 link.channel.endpoint.closed(link.channel)
         elif link.pair is not None:
@@ -317,7 +266,7 @@ class SocketTransport(Transport):
 
     # The handshake.
 
-    def _on_hello(self, link: _Link, hello: Hello) -> None:
+    def _on_hello(self, link: Link, hello: Hello) -> None:
         pair = hello.receiver, hello.sender
         fault = self._identify(hello.sender, link.connection.ssl_object)
         if fault:
@@ -339,23 +288,23 @@ class SocketTransport(Transport):
             self._welcomed[pair] = link
             link.connection.send(FrameKind.WELCOME, b"")
 
-    def _turn_down(self, link: _Link, why: bytes) -> None:
+    def _turn_down(self, link: Link, why: bytes) -> None:
         link.connection.send(FrameKind.REFUSE, why[: self.limits.handshake_bytes_max])
         link.connection.close()
 
-    def _on_welcome(self, link: _Link, pair: Pair) -> None:
+    def _on_welcome(self, link: Link, pair: Pair) -> None:
         dial = self._dials.pop(pair)
         dial.timer.cancel()
         link.connection.send(FrameKind.CONFIRM, b"")
         self._open(link, pair)
 
-    def _on_refuse(self, link: _Link, pair: Pair, body: bytes) -> None:
+    def _on_refuse(self, link: Link, pair: Pair, body: bytes) -> None:
         if body == CROSSED:
             # The other side's dial goes on and answers this one; the timer bounds the wait.
             self._dials[pair].link = link.pair = None
         link.connection.close(body.decode(errors="replace"))
 
-    def _on_confirm(self, link: _Link, pair: Pair) -> None:
+    def _on_confirm(self, link: Link, pair: Pair) -> None:
         del self._welcomed[pair]
         if pair[0] not in self._endpoints:
             link.pair = None
@@ -367,23 +316,25 @@ class SocketTransport(Transport):
             old.close()
         self._open(link, pair)
 
-    def _open(self, link: _Link, pair: Pair) -> None:
+    def _open(self, link: Link, pair: Pair) -> None:
         link.settle()
         link.connection.take_bodies_of(self.limits.message_bytes_max)
         endpoint = self._endpoints[pair[0]]
-        channel = link.channel = SocketChannel(self, pair, link, endpoint)
+        channel = link.channel = SocketChannel(
+            pair, endpoint, link.connection, encode=self._encoded_once, forget=self._forget
+        )
         self._channels[pair[0]][pair[1]] = channel
         endpoint.opened(channel)
 
-    # What channels ask.
+    # What channels need.
 
-    def encoded(self, message: Any) -> bytes:
+    def _encoded_once(self, message: Any) -> bytes:
         """Give a message's bytes; what is sent to several peers in a row is encoded once."""
         if self._encoded[0] is not message:
             self._encoded = message, self._encode(message)
         return self._encoded[1]
 
-    def forget(self, channel: SocketChannel) -> None:
+    def _forget(self, channel: SocketChannel) -> None:
         """Take a session that is over off the list."""
         channel.is_open = False
         channels = self._channels.get(channel.owner)

@@ -197,7 +197,7 @@ def test_a_reader_that_does_not_keep_up_has_its_session_closed(world: SocketWorl
 def test_frames_of_one_turn_leave_in_one_write(world: SocketWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = pair(world)
     writes = []
-    connection = a.channel._link.connection  # type: ignore[attr-defined]
+    connection = a.channel._connection  # type: ignore[attr-defined]
     transport = connection._transport
 
     class Counting:

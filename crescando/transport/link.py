@@ -1,0 +1,103 @@
+"""What a socket transport knows of one session, from the dial to the channel.
+
+Rules of the file: state only; `sockets` decides what becomes of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from crescando.transport.base import Channel, Endpoint
+from crescando.transport.connection import Connection
+from crescando.transport.framing import FrameKind
+from crescando.types import ProcessId
+
+Pair = tuple[ProcessId, ProcessId]
+"""A process attached here, and its peer."""
+
+
+class SocketChannel(Channel):
+    """One end of a session over a connection.
+
+    Attributes
+    ----------
+    owner, peer : ProcessId
+    endpoint : Endpoint or None
+        None once the owner is detached: it is told nothing any more.
+    is_open : bool
+    """
+
+    def __init__(
+        self,
+        pair: Pair,
+        endpoint: Endpoint,
+        connection: Connection,
+        *,
+        encode: Callable[[Any], bytes],
+        forget: Callable[[SocketChannel], None],
+    ) -> None:
+        self.owner, self.peer = pair
+        self.endpoint: Endpoint | None = endpoint
+        self.is_open = True
+        self._connection = connection
+        self._encode = encode
+        self._forget = forget
+
+    def send(self, message: Any) -> None:
+        if self.is_open:
+            self._connection.send(FrameKind.MESSAGE, self._encode(message))
+
+    def close(self) -> None:
+        if self.is_open:
+            self._forget(self)
+            self._connection.close()
+
+
+class Link:
+    """A connection on its way to being a session: whose, and how far the handshake is.
+
+    Parameters
+    ----------
+    dialled : tuple of ProcessId or None
+        Whose dial it is; None for one that was answered.
+    attempt : int
+        Which of the dialler's attempts.
+
+    Attributes
+    ----------
+    pair : tuple of ProcessId or None
+        Whose session it will be, as far as is known and still wanted.
+    is_connected : bool
+        Whether there is a `connection`.
+    channel : SocketChannel or None
+        The session, once it has begun.
+    timer : asyncio.TimerHandle or None
+        The time limit of an answered handshake.
+    """
+
+    def __init__(self, dialled: Pair | None, attempt: int) -> None:
+        self.dialled = dialled
+        self.attempt = attempt
+        self.pair: Pair | None = dialled
+        self.connection: Connection
+        self.is_connected = False
+        self.channel: SocketChannel | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    def settle(self) -> None:
+        """End the time limit: the handshake is over, one way or the other."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+@dataclass(slots=True, eq=False)
+class Dial:
+    """A session asked for and not yet had or refused; `link` is None while the other side's dial goes on."""
+
+    link: Link | None
+    timer: asyncio.TimerHandle
+    task: asyncio.Task[None] | None = None
