@@ -83,6 +83,7 @@ class Pump:
         self._turn: Handle | None = None
         self._wake: Handle | None = None
         self._wake_at_s: float | None = None
+        self._armed_s = 0.0
 
     def start(self) -> None:
         """Attach to the transport and begin."""
@@ -199,15 +200,23 @@ class Pump:
         self._set_wake(output.wake_at_s)
 
     def _set_wake(self, wake_at_s: float | None) -> None:
-        if wake_at_s == self._wake_at_s and self._wake is not None:
+        self._wake_at_s = wake_at_s
+        if wake_at_s is None:
             return
         if self._wake is not None:
+            if self._armed_s <= wake_at_s:
+                # A follower puts its doubt off with each message; the timer that
+                # is set finds out when it comes, which is cheaper than setting it anew.
+                return
             self._wake.cancel()
-            self._wake = None
-        self._wake_at_s = wake_at_s
-        if wake_at_s is not None:
-            self._wake = self._scheduler.call_at(wake_at_s, self._woken)
+        self._armed_s = wake_at_s
+        self._wake = self._scheduler.call_at(wake_at_s, self._woken)
 
     def _woken(self) -> None:
         self._wake = None
-        self.need_turn()
+        if self._wake_at_s is None:
+            return
+        if self._scheduler.now_s() < self._wake_at_s:
+            self._set_wake(self._wake_at_s)
+        else:
+            self.need_turn()
