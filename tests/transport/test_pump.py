@@ -292,27 +292,3 @@ def test_nothing_reaches_a_stopped_core() -> None:
 
     assert len(desk.core.log) == before
     assert desk.stopped == []
-
-
-def test_a_wake_that_is_put_off_comes_at_its_last_time_only() -> None:
-    desk = Desk()
-    for wake_at_s in (5.0, 8.0):
-        desk.give(Output(wake_at_s=wake_at_s))
-    flushes = desk.core.count("flush")
-
-    desk.agenda.run_until(7.9)
-    assert desk.core.count("flush") == flushes
-    desk.agenda.run_until(8.0)
-
-    assert desk.core.count("flush") == flushes + 1
-
-
-def test_a_wake_that_is_not_wanted_any_more_does_not_come() -> None:
-    desk = Desk()
-    for wake_at_s in (5.0, None):
-        desk.give(Output(wake_at_s=wake_at_s))
-    flushes = desk.core.count("flush")
-
-    desk.agenda.run_until(9.0)
-
-    assert desk.core.count("flush") == flushes
