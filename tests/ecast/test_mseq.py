@@ -159,6 +159,15 @@ def test_what_a_stranger_sends_is_void() -> None:
     assert OUTSIDER not in q.learned
 
 
+def test_what_follows_a_join_that_fell_into_a_hole_is_a_gap() -> None:
+    q = mseq()
+
+    learned = q.learn(1, batch(of(write(2, sender=OUTSIDER), write(3, sender=OUTSIDER))))
+
+    assert learned.gaps == {OUTSIDER}
+    assert learned.runs == []
+
+
 def test_a_join_makes_what_follows_it_count() -> None:
     q = mseq()
 

@@ -12,9 +12,23 @@ from crescando.routing.batch import Delivery
 from crescando.routing.ecast.application import Application
 from crescando.routing.ecast.messages import Batch, Fenced
 from crescando.routing.ecast.router import Router
-from crescando.routing.rubberband import Rubberband
+from crescando.routing.rubberband import Join, Rubberband
 from crescando.types import ProcessId
-from tests.ecast.parties import CONFIG, OTHER, R1, R2, S0, S1, S2, Bench, ScriptedOrder, of, point, write
+from tests.ecast.parties import (
+    CONFIG,
+    OTHER,
+    R1,
+    R2,
+    S0,
+    S1,
+    S2,
+    Bench,
+    ScriptedOrder,
+    configure,
+    of,
+    point,
+    write,
+)
 from tests.routing.worlds import CLIENT
 
 ROUTERS = (R1, R2)
@@ -191,3 +205,23 @@ def test_a_point_write_reaches_its_owners_only() -> None:
     decide(world, order, R1)
 
     assert [len(delivered(world, me)) for me in (S0, S1, S2)] == [1, 1, 0]
+
+
+def test_a_join_that_fell_into_a_hole_is_sent_again_with_what_followed_it() -> None:
+    world, order = bench()
+    newcomer = Application(ProcessId("client", "new", 1), ROUTERS)
+    world.cores[newcomer.me] = newcomer
+    world.events[newcomer.me] = []
+    for router in ROUTERS:
+        world.connect(newcomer.me, router)
+    newcomer.submit(of(configure(1, Join(newcomer.me), sender=newcomer.me)))
+    newcomer.submit(of(write(2, sender=newcomer.me)))
+    # What the old leader proposed behind a hole is found and proposed again by the new one.
+    order.members[R2].open.append(Batch((of(write(2, sender=newcomer.me)),)))
+    lead(world, order, R2, 2)
+
+    while order.members[R2].open:
+        decide(world, order, R2)
+
+    assert world.cores[R2].mseq.learned[newcomer.me] == 2
+    assert [number for _, sender, number in delivered(world, S0) if sender == newcomer.me] == [1, 2]

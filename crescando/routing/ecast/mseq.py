@@ -125,8 +125,12 @@ class MSeq(Generic[C]):
 
     def _append(self, instance: int, base: int, submission: Submission, learned: Learned[C]) -> None:
         sender = submission.sender
-        if sender in self.departed or not (self.config.is_member(sender) or _is_join(submission)):
+        is_stranger = sender in self.departed or not self.config.is_member(sender)
+        if is_stranger and not (sender not in self.departed and _is_join(submission)):
             learned.void.add(sender)
+            if sender not in self.departed and submission.first > 1:
+                # Its join may have fallen into a hole, of which it must be told.
+                learned.gaps.add(sender)
             return
         watermark = self.learned.get(sender, 0)
         if submission.first > watermark + 1:

@@ -327,9 +327,14 @@ class Router(Generic[C]):
             self.proposer.forget(sender)
             if self._led and sender in self._sessions:
                 self._welcome(sender)
-        for sender in sorted(learned.void | learned.suspected):
-            if sender in self._sessions and sender in self.mseq.departed:
+        for sender in sorted((learned.void - learned.gaps) | learned.suspected):
+            if sender not in self._sessions:
+                continue
+            if sender in self.mseq.departed:
                 self._welcome(sender)
+            elif self._led:
+                # Not even its join had effect: saying it again would not help.
+                self._out.send.append((sender, Expelled(self.mseq.position, 0)))
 
     def _settle(self, senders: set[ProcessId]) -> None:
         for sender in sorted(senders):
