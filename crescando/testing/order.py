@@ -183,7 +183,7 @@ class OrderWorld(World):
 
     def after_turn(self, core: ProcessCore) -> None:
         if isinstance(core, Router):
-            if core.me in self.group.uninformed and core.broadcast.learned:
+            if core.me in self.group.uninformed and self.group.is_member(core):
                 del self.group.uninformed[core.me]
             self.watch.after_router_turn(core)
 

@@ -275,7 +275,7 @@ OPERATIONS = ("add_router", "remove_router", "remove_leader", "remove_wrongly")
 
 FAULTS = frozenset(INJECTIONS.keys() - set(OPERATIONS))
 
-ORDER_KINDS = (*INJECTIONS, "usurp", "kill_in_change")
+ORDER_KINDS = (*INJECTIONS, "usurp", *("kill_in_change", "isolated_change") * 2)
 """Kinds of fault of a simulated order. Beside those of `faults.KINDS`:
 
 ``restart_member`` returns as a new incarnation. ``half_open``: a session is
@@ -288,5 +288,5 @@ is declared failed. ``suspect``: one that lives is declared failed.
 routers are over, while they do. ``restart_router`` returns as a new
 incarnation, which joins. The changes of the routers' membership count as soon
 as they are proposed; ``kill_in_change`` and ``isolated_change`` are faults
-that fall into one. Named twice: what is drawn twice as often.
+that fall into one. Named again: what is drawn more often.
 """

@@ -87,11 +87,15 @@ class RouterGroup:
 
     # Looking.
 
+    def is_member(self, router: Router[Any]) -> bool:
+        """Whether a router has learned that it is a member; one that stands by may hold an old state."""
+        return bool(router.broadcast.is_member)  # type: ignore[attr-defined]
+
     def members(self) -> Iterator[Router[Any]]:
-        """Give the live routers that hold the order."""
+        """Give the live routers that are members and hold the order."""
         for process in self.world.alive("router"):
             router = self.world.router(process)
-            if process not in self.uninformed:
+            if self.is_member(router):
                 yield router
 
     def newest(self) -> Membership:
