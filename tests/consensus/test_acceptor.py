@@ -103,3 +103,15 @@ def test_trimmed_votes_are_forgotten_and_stay_so() -> None:
     assert [vote.instance for vote in acceptor.votes_from(1)] == [3]
     assert acceptor.on_accept(Accept(HIGH, 1, "late", 0)) == Accepted(HIGH, 1)
     assert [vote.instance for vote in acceptor.votes_from(1)] == [3]
+
+
+def test_a_long_history_is_passed_over_at_once() -> None:
+    acceptor: Acceptor[str] = Acceptor()
+    far = 1 << 60
+    for instance in (1, far, far + 1):
+        acceptor.on_accept(Accept(LOW, instance, "x", 0))
+
+    acceptor.trim(far)
+
+    assert acceptor.trimmed == far
+    assert list(acceptor.votes) == [far + 1]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from crescando.consensus.multipaxos.messages import Decided, Fetch, Snapshot
 from crescando.consensus.multipaxos.follower import FETCH_INSTANCES_MAX
+from crescando.consensus.multipaxos.messages import Accept, Accepted, Decided, Fetch, Snapshot
 from crescando.consensus.multipaxos.timing import PaxosTiming
-from tests.consensus.group import R1, R2, R3, Group, led_by_r1
+from tests.consensus.group import R1, R2, R3, Group, led_by_r1, router
 
 
 def with_absent_r3(n_values: int, timing: PaxosTiming | None = None) -> tuple[Group, list[str]]:
@@ -145,3 +145,54 @@ def test_a_fetch_beyond_what_is_learned_is_answered_with_nothing() -> None:
 
     (answer,) = [m for _, m in group[R1].flush(group.now_s).send if isinstance(m, Decided)]
     assert answer == Decided(9, (), 3)
+
+
+def test_a_deposed_leader_vouches_for_no_vote_where_a_rival_decided() -> None:
+    group = led_by_r1(5)
+    others = (R3, router(4), router(5))
+    group.held |= {link for me in (R1, R2) for peer in others for link in ((me, peer), (peer, me))}
+    group.propose(R1, "v")
+    group.settle()
+    assert group[R2].acceptor.votes[1].value == "v"
+    group.paused.add(R1)
+    group.run(3.0)
+    (rival,) = (me for me in group.leaders() if me != R1)
+    group.propose(rival, "w")
+    group.settle()
+    assert group.values(rival) == ["w"]
+
+    # The late answer to what r1 asked before it led tells it the value, and no word of a ballot.
+    group[R1].on_message(R3, Decided(1, ("w",), 1), group.now_s)
+    group.paused.clear()
+    group.turn(R1)
+    group.settle()
+
+    assert group[R1].is_leader
+    assert group.values(R1) == ["w"]
+    assert "v" not in group.values(R2)
+    assert group[R1].propose("x") == 2
+    group.turn(R1)
+    group.held.clear()
+    group.run(3.0)
+    group.check_agreement()
+    assert group.values(R2)[0] == "w"
+
+
+def test_a_leader_proposes_nothing_where_a_rival_decided() -> None:
+    group = led_by_r1()
+    group.hold(R1)
+
+    group[R1].on_message(R2, Decided(1, ("w",), 1), group.now_s)
+
+    assert group[R1].propose("v") == 2
+
+
+def test_a_proposal_that_waited_is_answered_although_its_instance_was_learned_meanwhile() -> None:
+    group = led_by_r1()
+    late = group.timing.window + 1
+    group[R2].on_message(R1, Accept(group[R1].ballot, late, "v", 0), group.now_s)
+    assert not [m for _, m in group[R2].flush(group.now_s).send if isinstance(m, Accepted)]
+
+    group[R2].on_message(R3, Decided(1, tuple("abcdefghv"), late), group.now_s)
+
+    assert (R1, Accepted(group[R1].ballot, late)) in group[R2].flush(group.now_s).send

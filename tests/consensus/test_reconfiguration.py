@@ -117,6 +117,47 @@ def test_a_member_learns_what_it_missed_from_a_leader_that_it_never_heard_of() -
     assert new in leaders
 
 
+def lone_router_with_r2_beside_it() -> Group:
+    group = Group(1, timing=STEADY)
+    group.run(2.0)
+    group.propose(R1, "v")
+    group.join(R2)
+    group.run(0.5)
+    return group
+
+
+def test_a_leader_gives_those_of_a_new_membership_the_time_to_answer() -> None:
+    group = lone_router_with_r2_beside_it()
+    before = group[R1].ballot
+
+    group.change(R1, add=R2, resizes=True)
+    group.run(3.0)
+
+    assert group.leaders() == [R1]
+    assert group[R1].ballot == before
+    check(group, R1, R2)
+    assert group.values(R2) == ["v"]
+
+
+def test_a_joiner_without_which_nobody_can_lead_is_told_what_there_is() -> None:
+    group = lone_router_with_r2_beside_it()
+    group.paused.add(R2)
+    group.change(R1, add=R2, resizes=True)
+    group.disconnect(R1, R2)
+    group.run(3.0)
+    assert not group.leaders(), "r1 alone is no majority of the two"
+    assert not group[R2].is_member
+
+    # Its petition came while r1 led, or it would have been told at once.
+    group[R1].reconfiguration.on_petition(R2)
+    group.paused.clear()
+    group.connect(R1, R2)
+    group.run(5.0)
+
+    assert group.leaders() == [R1]
+    check(group, R1, R2)
+
+
 def test_a_joiner_does_not_vote_before_it_holds_what_was_decided() -> None:
     group = led_by_r1(timing=STEADY)
     say(group, 5)
@@ -303,11 +344,12 @@ def test_an_isolated_leader_cannot_change_the_membership() -> None:
 
     assert group.change(R1, remove=R3) == ""
     group.run(3.0)
+    (leader,) = group.leaders()
+    assert leader != R1
+    assert {group[me].membership.number for me in (R1, R2, R3)} == {0}
     group.held.clear()
     group.run(3.0)
 
-    (leader,) = group.leaders()
-    assert leader != R1
     # The one that believed to lead said it to nobody in time; or, had it been heard, to all alike.
     assert len({group[me].membership for me in (R1, R2, R3)}) == 1
     say(group, 3)

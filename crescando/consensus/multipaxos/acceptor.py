@@ -48,6 +48,12 @@ class Acceptor(Generic[V]):
 
     def trim(self, instance: int) -> None:
         """Forget votes up to `instance`."""
-        for gone in range(self.trimmed + 1, instance + 1):
-            self.votes.pop(gone, None)
-        self.trimmed = max(self.trimmed, instance)
+        if instance <= self.trimmed:
+            return
+        if instance - self.trimmed <= len(self.votes):
+            for gone in range(self.trimmed + 1, instance + 1):
+                self.votes.pop(gone, None)
+        else:
+            # A snapshot may lie a long history ahead.
+            self.votes = {known: vote for known, vote in self.votes.items() if known > instance}
+        self.trimmed = instance

@@ -101,6 +101,11 @@ class Follower(ABC, Generic[V]):
 
     # Voting and learning.
 
+    @property
+    def _first_undecided(self) -> int:
+        """The first instance whose membership may still be asked for."""
+        return self.learned + 1
+
     def _on_accept(self, peer: ProcessId, message: Accept[V], now_s: float) -> None:
         if message.ballot < self.acceptor.promised:
             self._send(peer, Nack(self.acceptor.promised))
@@ -120,8 +125,8 @@ class Follower(ABC, Generic[V]):
         """Vote for what has waited for this member to catch up."""
         for instance in [known for known in self._held if self._is_within_alpha(known)]:
             peer, message = self._held.pop(instance)
-            if instance > self.learned:
-                self._send(peer, self.acceptor.on_accept(message))
+            # Also for what was learned meanwhile: whoever proposed it may not have learned it.
+            self._send(peer, self.acceptor.on_accept(message))
 
     def _learn_up_to(self, ballot: Ballot, chosen: int) -> None:
         """Learn what the opener of `ballot` says is decided, from votes of that ballot.
@@ -147,7 +152,7 @@ class Follower(ABC, Generic[V]):
             else:
                 self._out.learned.append((instance, value))
         if len(self.memberships.governing) > 1:
-            self.memberships.forget_before(self.learned + 1)
+            self.memberships.forget_before(self._first_undecided)
         if self._out.membership is not None:
             self._find_peers()
         if self._held and self._is_informed:

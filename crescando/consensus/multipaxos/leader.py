@@ -105,6 +105,20 @@ class Leader(Generic[V]):
         self.next_instance += 1
         return found
 
+    def pass_by(self, learned: int) -> None:
+        """Never propose in an instance that is known to be decided, by whomever."""
+        if self.next_instance <= learned:
+            self.next_instance = learned + 1
+            self.votes = {instance: vote for instance, vote in self.votes.items() if instance > learned}
+
+    def chosen(self, learned: int) -> int:
+        """Give the instance up to which whoever voted for this ballot may learn from its own votes.
+
+        An instance of ours may turn out to be decided by another ballot before we hear of
+        that ballot: then a vote for ours is not what was decided.
+        """
+        return min(learned, min(self.open, default=learned + 1) - 1)
+
     def propose(self, value: V | Change | None) -> int:
         """Open the next instance for a value."""
         instance = self.next_instance

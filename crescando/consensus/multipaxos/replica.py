@@ -87,6 +87,7 @@ class Replica(Follower[V]):
         self.reconfiguration = Reconfiguration(me, timing.removal_s, timing.minimum)
         self._leader: Leader[V] | None = None
         self._tenure = Tenure(me, timing)
+        self._told_members: dict[ProcessId, int] = {}
         self._petition_at_s: float | None = None
         self._wake_at_s: float | None = None
 
@@ -154,7 +155,7 @@ class Replica(Follower[V]):
             if leader.is_prepared:
                 self._send(peer, self._heartbeat(now_s))
                 for instance in sorted(leader.open):
-                    self._send(peer, leader.accept_message(instance, self.learned))
+                    self._send(peer, leader.accept_message(instance, leader.chosen(self.learned)))
         elif self._election.granted is not None:
             self._send(peer, Canvass(self._election.attempt, self.learned))
 
@@ -162,6 +163,7 @@ class Replica(Follower[V]):
         self._connected.discard(peer)
         self._tenure.answered_s.pop(peer, None)
         self.reconfiguration.forget(peer)
+        self._told_members.pop(peer, None)
         if self._fetching is not None and self._fetching[0] == peer:
             self._fetching = None
         self._election.doubt_at_once(peer, now_s)
@@ -278,11 +280,12 @@ class Replica(Follower[V]):
         if overdue_s > self.timing.election_s / 2:
             # We were paused, not the others: what they said is still in our queue,
             # and a leader among us gets the time to hear that it is one no more.
-            self._tenure.since_s = now_s
+            self._tenure.is_resumed = True
             self.reconfiguration.lead()
             self._election.forgive(now_s)
         if self._petition_at_s is not None and now_s >= self._petition_at_s:
             self._petition(now_s)
+        self._tenure.resume(now_s)
         if self._leader is not None and self._leader.is_prepared:
             if now_s >= self._tenure.beat_at_s:
                 self._beat(self._leader, now_s)
@@ -293,10 +296,14 @@ class Replica(Follower[V]):
             self._canvass(now_s)
 
     def _on_petition(self, peer: ProcessId) -> None:
-        """Remember a petitioner; one that may not know the leader learns here who the members are."""
-        is_new = peer not in self.reconfiguration.petitioners
+        """Remember a petitioner; one that may not know the leader learns here who the members are.
+
+        It is told with a snapshot, once a session and membership.
+        """
         self.reconfiguration.on_petition(peer)
-        if is_new and self.is_member and not self.is_leader:
+        newest = self.memberships.newest.number
+        if self.is_member and not self.is_leader and self._told_members.get(peer) != newest:
+            self._told_members[peer] = newest
             self._out.snapshot_for.append(peer)
 
     def _petition(self, now_s: float) -> None:
@@ -361,8 +368,9 @@ class Replica(Follower[V]):
 
     def _on_prepare(self, peer: ProcessId, message: Prepare, now_s: float) -> None:
         if not self._is_informed:
-            # One that holds nothing yet must not count. Its promise is asked for again
-            # when it says what it has learned.
+            # One that holds nothing yet must not count. It is asked again when it says what it
+            # has learned, or by the next ballot: perhaps none can be opened without it.
+            self._fetch(peer)
             return
         is_new = message.ballot > self.acceptor.promised
         nack = self.acceptor.on_prepare(message)
@@ -395,6 +403,17 @@ class Replica(Follower[V]):
         leader.on_promise(peer, message)
 
     # Phase 2.
+
+    def _advance(self) -> None:
+        super()._advance()
+        if self._leader is not None:
+            self._leader.pass_by(self.learned)
+
+    @property
+    def _first_undecided(self) -> int:
+        if self._leader is None:
+            return self.learned + 1
+        return self._leader.chosen(self.learned) + 1
 
     def _go_on(self, now_s: float) -> None:
         """Let the leader propose anew what phase 1 found, and fill up behind a change."""
@@ -429,7 +448,7 @@ class Replica(Follower[V]):
     def _request(self, instance: int) -> None:
         leader = self._leader
         assert leader is not None
-        message = leader.accept_message(instance, self.learned)
+        message = leader.accept_message(instance, leader.chosen(self.learned))
         self._broadcast(message)
         if isinstance(self.acceptor.on_accept(message), Accepted):
             self._count_accepted(self.me, instance)
@@ -462,7 +481,8 @@ class Replica(Follower[V]):
         leader = self._leader
         assert leader is not None
         agreed = self.attestations.agreed(self.memberships.newest)
-        return Heartbeat(leader.ballot, self.learned, self._trim_watermark(), now_s, agreed)
+        chosen = leader.chosen(self.learned)
+        return Heartbeat(leader.ballot, chosen, self._trim_watermark(), now_s, agreed)
 
     def _trim_watermark(self) -> int:
         """Give the instance up to which every member has learned, or what the lag bounds allow."""
@@ -487,6 +507,8 @@ class Replica(Follower[V]):
         """Learn with whom this member has to do, and speak to whoever is new among them."""
         if self.is_member:
             self._petition_at_s = None
+        # Those of a new membership have not been asked yet whether they follow.
+        self._tenure.is_resumed = True
         known = self._peers
         self._peers = tuple(peer for peer in self.memberships.everyone() if peer != self.me)
         if self._leader is not None:

@@ -22,7 +22,10 @@ class Tenure:
     Attributes
     ----------
     since_s : float
-        When it began, or was resumed after a pause of this process.
+        When it began, or was resumed: after a pause of this process, or under
+        another membership.
+    is_resumed : bool
+        Whether `since_s` is to be now.
     beat_at_s : float
         When the next heartbeat is due.
     answered_s : dict of ProcessId to float
@@ -33,6 +36,7 @@ class Tenure:
     me: ProcessId
     timing: PaxosTiming
     since_s: float = 0.0
+    is_resumed: bool = False
     beat_at_s: float = 0.0
     answered_s: dict[ProcessId, float] = field(default_factory=dict)
     learned_by: dict[ProcessId, int] = field(default_factory=dict)
@@ -43,6 +47,11 @@ class Tenure:
         self.beat_at_s = now_s + self.timing.heartbeat_s
         self.answered_s.clear()
         self.learned_by.clear()
+
+    def resume(self, now_s: float) -> None:
+        """Count from now, if there was a reason to."""
+        if self.is_resumed:
+            self.since_s, self.is_resumed = now_s, False
 
     def on_reply(self, peer: ProcessId, message: HeartbeatReply) -> None:
         """Take a member's answer to a heartbeat."""
