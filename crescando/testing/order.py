@@ -197,7 +197,8 @@ class OrderWorld(World):
     # Faults.
 
     def inject(self, fault: Fault) -> None:
-        INJECTIONS[fault.kind](self, random.Random(fault.choice), fault)
+        if self.alive("router"):
+            INJECTIONS[fault.kind](self, random.Random(fault.choice), fault)
 
     def count(self, kind: str) -> None:
         super().count(kind)

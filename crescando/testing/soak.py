@@ -22,6 +22,9 @@ from crescando.testing.verdict import Verdict
 
 SEEDS_A_TASK = 25
 
+SHOWN_MAX = 40
+"""Failing seeds that a summary names."""
+
 BOUNDS_FROM_SEEDS = 20_000
 """A soak of at least so many seeds must meet everything often enough."""
 
@@ -139,5 +142,6 @@ def summary(world: str, tally: Tally) -> str:
         lines.append(f"seeds with a fault during a membership change: {share:.1%}")
     lines += [f"too rare: {text}" for text in shortfalls(world, tally)]
     lines.append(f"violations: {len(tally.violations)} seeds")
-    lines += [f"  seed {seed}: {'; '.join(found)}" for seed, found in sorted(tally.violations.items())]
+    shown = sorted(tally.violations.items())[:SHOWN_MAX]
+    lines += [f"  seed {seed}: {'; '.join(found)[:400]}" for seed, found in shown]
     return "\n".join(lines)
