@@ -168,7 +168,7 @@ def _judge(world: SimulatedCluster, faults: list[Fault], judge: Judge, view: Cal
     violations += [
         f"{process} failed: {node.stopped}"
         for process, node in world.nodes.items()
-        if node.stopped and not node.stopped.startswith("expelled")
+        if node.stopped and not node.stopped.startswith(("expelled", "removed from the routers"))
     ]
     violations += _check_answers(world, correct)
     violations += _check_replicas(world, model, q)
