@@ -134,11 +134,14 @@ def _deaf_leader(world: OrderWorld, rng: random.Random, fault: Fault) -> None:
         for end in ends:
             if end is not None:
                 world.later(0.3 + fault.length_s, end)
+        # The faithful hear nothing of the others; and of the unfaithful, who would tell the
+        # leader that there is a higher ballot, the leader hears nothing.
         pairs = {(other, member) for other in others for member in faithful}
+        pairs |= {(member, leader) for member in world.alive(faithful[0].role) if member not in faithful}
         world.network.faults.cut |= pairs
         world.later(0.5, partial(world.network.heal, resets=False, cut=pairs))
         for member in faithful:
-            world.later(rng.uniform(0.05, 0.25), partial(world.network.reset, leader, member))
+            world.later(rng.uniform(0.02, 0.2), partial(world.network.reset, leader, member))
 
     world.later(0.1, go_deaf)
 
