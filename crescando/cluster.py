@@ -23,6 +23,7 @@ from crescando.backend import LoopBackend
 from crescando.client.answer import Answer
 from crescando.client.merging import rows_answer
 from crescando.client.store import Store
+from crescando.consensus.quorum import Membership
 from crescando.engine.base import Engine
 from crescando.errors import CrescandoError, DeadlineError, SpecError
 from crescando.loop import LoopThread
@@ -280,7 +281,13 @@ class Cluster:
             return me
 
         router = self._loop.call(start)
-        self._change_routers(timeout_s, add=router)
+        try:
+            self._change_routers(timeout_s, add=router)
+        except DeadlineError:
+            raise
+        except CrescandoError:
+            self._loop.call(lambda: self._kill(router, "refused by the routers"))
+            raise
         return router
 
     def remove_router(self, process: ProcessId | str, *, timeout_s: float = 10.0) -> None:
@@ -314,6 +321,15 @@ class Cluster:
 
         What the former incarnation promised and knew is gone with it: the new one
         joins as a member of its own and replaces the former.
+
+        Raises
+        ------
+        SpecError
+            If there is no such router.
+        CrescandoError
+            If it runs, and no majority would be left without it.
+        DeadlineError
+            If it takes longer than `timeout_s`.
         """
         former = self._identify(process)
         if former.role != "router":
@@ -321,6 +337,13 @@ class Cluster:
 
         def start() -> ProcessId:
             if self._processes[former].pump.is_running:
+                members = self._routers()
+                left = [p for p in members if p != former and self._processes[p].pump.is_running]
+                if former in members and not Membership(0, members).is_quorum(left):
+                    raise CrescandoError(
+                        f"without {former} no majority of the {len(members)} routers is left, "
+                        "and with it what they know; add a router, then remove this one"
+                    )
                 self._kill(former, "restarted")
             me = self._next_incarnation(former)
             self._run_router(me)
@@ -350,8 +373,12 @@ class Cluster:
             self._processes[leader.me].pump.need_turn()
             return fault
 
+        def may_pass(fault: str) -> bool:
+            # A router that has only just started cannot be reached at once.
+            return fault in PASSING_FAULTS or (add is not None and fault.endswith("can be reached"))
+
         fault = self._loop.call(ask)
-        while fault and fault in PASSING_FAULTS and time.monotonic() < deadline_s:
+        while fault and may_pass(fault) and time.monotonic() < deadline_s:
             time.sleep(ROUTERS_POLL_S)
             fault = self._loop.call(ask)
         if fault:
@@ -360,7 +387,11 @@ class Cluster:
         self._await_routers(deadline_s - time.monotonic(), is_done)
 
     def _await_routers(self, timeout_s: float, is_done: Callable[[tuple[ProcessId, ...]], bool]) -> None:
-        """Wait until the membership that is in force is as it should be."""
+        """Wait until the membership in force is as it should be, and can do without the one before.
+
+        That one decides the instances before it came into force: until a majority of the
+        new members has learned them, nobody of it may be killed in good conscience.
+        """
         deadline_s = time.monotonic() + timeout_s
 
         def look() -> bool:
@@ -368,12 +399,18 @@ class Cluster:
             if leader is None:
                 return False
             membership = leader.broadcast.membership
-            return is_done(membership.members) and membership.start <= leader.broadcast.learned + 1
+            informed = [me for me in membership.members if self._has_learned(me, membership.start - 1)]
+            return is_done(membership.members) and membership.is_quorum(informed)
 
         while not self._loop.call(look):
             if time.monotonic() > deadline_s:
                 raise DeadlineError(f"the routers have not changed within {timeout_s:.1f} s")
             time.sleep(ROUTERS_POLL_S)
+
+    def _has_learned(self, me: ProcessId, instance: int) -> bool:
+        process = self._processes[me]
+        core = process.core
+        return process.pump.is_running and isinstance(core, Router) and core.broadcast.learned >= instance
 
     def _identify(self, process: ProcessId | str) -> ProcessId:
         # Of a node's incarnations the last one is meant.

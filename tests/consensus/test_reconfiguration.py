@@ -148,8 +148,6 @@ def test_a_joiner_without_which_nobody_can_lead_is_told_what_there_is() -> None:
     assert not group.leaders(), "r1 alone is no majority of the two"
     assert not group[R2].is_member
 
-    # Its petition came while r1 led, or it would have been told at once.
-    group[R1].reconfiguration.on_petition(R2)
     group.paused.clear()
     group.connect(R1, R2)
     group.run(5.0)

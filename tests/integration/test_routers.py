@@ -9,6 +9,7 @@ import pytest
 
 import crescando
 from crescando import agg
+from crescando.consensus.membership import MEMBERS_MAX
 from crescando.errors import CrescandoError, SpecError
 from crescando.spec import ClusterSpec
 from tests.integration.stores import N_COUNTERS, with_counters
@@ -97,6 +98,35 @@ def test_a_standby_takes_the_place_of_a_router_that_died() -> None:
         assert lead not in store.cluster.routers()
 
 
+def test_a_store_of_one_router_grows_and_moves_to_the_new_one() -> None:
+    with with_counters(routers=1, storages=1, replication=1) as store:
+        with Load(store) as load:
+            store.cluster.add_router()
+            store.cluster.remove_router("router/r1")
+        load.check()
+
+        assert alive(store) == ["router/r2#1"]
+
+
+@pytest.mark.parametrize("routers", [1, 2])
+def test_a_router_without_which_there_is_no_majority_is_not_restarted(routers: int) -> None:
+    with with_counters(routers=routers, storages=1, replication=1) as store:
+        with pytest.raises(CrescandoError, match="no majority"):
+            store.cluster.restart_router("router/r1")
+
+        assert store.table("counters").aggregate(n=agg.count()).rows() == [(N_COUNTERS,)]
+
+
+def test_a_router_that_is_refused_does_not_go_on(store: crescando.Store) -> None:
+    for _ in range(MEMBERS_MAX - 3):
+        store.cluster.add_router()
+
+    with pytest.raises(CrescandoError, match="at most"):
+        store.cluster.add_router()
+
+    assert len(alive(store)) == MEMBERS_MAX
+
+
 def test_the_last_router_cannot_be_removed() -> None:
     with crescando.open() as store, pytest.raises(CrescandoError, match="last member"):
         store.cluster.remove_router("router/r1")
@@ -116,7 +146,7 @@ def test_a_removal_that_leaves_no_majority_alive_is_refused(store: crescando.Sto
         store.cluster.remove_router("router/r2")
 
 
-def test_removing_a_router_twice_is_refused_the_second_time(store: crescando.Store) -> None:
+def test_removing_a_router_twice_changes_nothing_the_second_time(store: crescando.Store) -> None:
     store.cluster.remove_router("router/r3")
 
     store.cluster.remove_router("router/r3")
