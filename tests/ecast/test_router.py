@@ -171,6 +171,22 @@ def test_a_new_session_is_sent_what_was_not_confirmed_again() -> None:
     assert [m.instance for m in to(output, S0, Deliver)] == [2, 3]
 
 
+def test_a_session_resumed_again_confirms_but_is_sent_nothing_twice() -> None:
+    desk = Desk()
+    desk.resume()
+    for number in (1, 2, 3):
+        desk.order_now(of(write(number, point(S0, S1))))
+
+    output = desk.take(S0, Resume(desk.order.ballot, position(2, 0), position(2, 0)))
+
+    assert to(output, S0, Deliver) == []
+    assert [S0 in desk.router.window.entries[instance].awaited for instance in (1, 2, 3)] == [
+        False,
+        False,
+        True,
+    ]
+
+
 def test_a_resume_for_another_ballot_is_ignored() -> None:
     desk = Desk()
     desk.order_now(of(write(1)))
@@ -198,7 +214,7 @@ def test_one_that_lacks_what_it_had_confirmed_is_told_so_and_reported_to_the_sup
     assert to(desk.take(U0, ConfigRequest()), U0, ConfigState)[0].lagging == (S0,)
 
 
-def test_a_member_asks_for_sessions_with_routers_behind_it_in_name() -> None:
+def test_a_member_asks_for_sessions_with_those_that_joined_before_it() -> None:
     order = ScriptedOrder(R1)
     first: Router[Rubberband] = Router(R1, config=CONFIG, broadcast=order)
     second: Router[Rubberband] = Router(R2, config=CONFIG, broadcast=ScriptedOrder(R2))
@@ -206,10 +222,10 @@ def test_a_member_asks_for_sessions_with_routers_behind_it_in_name() -> None:
     first.on_start(0.0)
     second.on_start(0.0)
 
-    assert first.flush(0.0).connect == [R2]
-    assert second.flush(0.0).connect == []
-    first.on_disconnected(R2, 1.0)
-    assert first.flush(1.0).connect == [R2]
+    assert first.flush(0.0).connect == []
+    assert second.flush(0.0).connect == [R1]
+    second.on_disconnected(R1, 1.0)
+    assert second.flush(1.0).connect == [R1]
 
 
 # Into the order.

@@ -206,7 +206,9 @@ class Router(Generic[C]):
             return
         outbox = self.window.outbox(peer)
         if outbox.is_open:
-            # Said once already in this session; what it says again is old.
+            # Said once already in this session: where to go on is old news. What it has confirmed
+            # may not be, since it then owes no confirmation of its own.
+            self._confirm(peer, message.confirmed)
             return
         if message.delivered < outbox.trimmed:
             # What it lacks has left the window: it is not the process that
