@@ -31,8 +31,19 @@ def grow(order: ScriptedOrder, *members: ProcessId) -> None:
     order.output.membership = order.membership
 
 
-def test_of_two_members_the_first_in_name_asks_for_the_session() -> None:
+def test_of_two_members_the_later_one_asks_for_the_session() -> None:
     order = ScriptedOrder(R2, R1, R3)
+    order.membership = Membership(0, (R3, R2, R1))
+    router: Router[Rubberband] = Router(R2, config=CONFIG, broadcast=order)
+
+    router.on_start(0.0)
+
+    assert router.flush(0.0).connect == [R3]
+
+
+def test_a_member_that_left_is_asked_for_since_it_may_not_know_whom_to_ask() -> None:
+    order = ScriptedOrder(R2, R1, R3)
+    order.membership = Membership(1, (R2, R1))
     router: Router[Rubberband] = Router(R2, config=CONFIG, broadcast=order)
 
     router.on_start(0.0)
@@ -61,7 +72,7 @@ def test_a_process_is_told_the_routers_when_it_says_hello() -> None:
     assert Routers(0, (R1, R2)) in sent
 
 
-def test_everybody_is_told_of_a_change_and_the_new_router_is_asked_for_a_session() -> None:
+def test_everybody_is_told_of_a_change_and_the_new_router_asks_for_the_session() -> None:
     router, order = led_router(R1)
     router.on_connected(S0, 0.0)
     router.on_message(S0, Hello(), 0.0)
@@ -71,7 +82,7 @@ def test_everybody_is_told_of_a_change_and_the_new_router_is_asked_for_a_session
     output = router.flush(0.1)
 
     assert (S0, Routers(1, (R1, R2, R3))) in output.send
-    assert R3 in output.connect
+    assert R3 not in output.connect
 
 
 def test_a_router_that_left_is_not_asked_for_again() -> None:

@@ -117,8 +117,15 @@ class Router(Generic[C]):
         self._out.connect.extend(peer for peer in self.broadcast.peers if self._asks(peer))
 
     def _asks(self, peer: ProcessId) -> bool:
-        """Whether it is for us to ask for a session: of two members the first in name asks."""
-        return peer > self.me or self.me not in self.broadcast.membership.members
+        """Whether it is for us to ask for a session: of two members the later one asks.
+
+        Whoever joined later knows all who joined before; one of those that lags behind
+        may not know it, nor anybody else who is left.
+        """
+        members = self.broadcast.membership.members
+        if self.me not in members or peer not in members:
+            return True
+        return members.index(peer) < members.index(self.me)
 
     def on_connected(self, peer: ProcessId, now_s: float) -> None:
         """Begin a session; an application process speaks first."""
