@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from crescando.testing.faults import Fault
 from crescando.testing.order_routers import ROUTERS_MAX
+from crescando.types import ProcessId
 
 if TYPE_CHECKING:
     from crescando.testing.order import OrderWorld
@@ -141,9 +142,13 @@ def _deaf_leader(world: OrderWorld, rng: random.Random, fault: Fault) -> None:
         world.network.faults.cut |= pairs
         world.later(0.5, partial(world.network.heal, resets=False, cut=pairs))
         for member in faithful:
-            world.later(rng.uniform(0.02, 0.2), partial(world.network.reset, leader, member))
+            world.later(rng.uniform(0.02, 0.2), partial(_end_session, world, leader, member))
 
     world.later(0.1, go_deaf)
+
+
+def _end_session(world: OrderWorld, process: ProcessId, peer: ProcessId) -> None:
+    world.network.reset(process, peer)
 
 
 def _restart_router(world: OrderWorld, rng: random.Random, fault: Fault) -> None:

@@ -133,7 +133,7 @@ def _check_rest(world: OrderWorld) -> Violations:
         process = router.me
         if router.window.n_pending:
             found.append(f"memory: {process} keeps {router.window.n_pending} stable runs")
-        if leader is not None and router.broadcast.learned == world.router(leader).broadcast.learned:
+        if leader is not None and router.mseq.position == world.router(leader).mseq.position:
             configs.setdefault(router.mseq.config.digest(), []).append(process)
     if len(configs) > 1:
         found.append(f"config: routers differ: {sorted(configs.values())}")
