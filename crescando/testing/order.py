@@ -80,6 +80,10 @@ class OrderWorld(World):
         Drawn from the seed by default.
     codec : bool, optional
         Whether every message crosses as bytes; drawn by default.
+    delay_s : tuple of float, optional
+        Least and greatest delay of a message; drawn by default.
+    turn_s : float, optional
+        Greatest delay of a process's turn; drawn by default.
     """
 
     def __init__(
@@ -90,6 +94,8 @@ class OrderWorld(World):
         factories: Factories | None = None,
         spec: OrderSpec | None = None,
         codec: bool | None = None,
+        delay_s: tuple[float, float] | None = None,
+        turn_s: float | None = None,
     ) -> None:
         rng = random.Random(f"{seed}/order")
         self.spec = spec or OrderSpec.draw(rng)
@@ -97,11 +103,11 @@ class OrderWorld(World):
         network = SimulatedNetwork(
             VirtualTime(),
             rng,
-            delay_s=rng.choice(((0.0002, 0.001), (0.0005, 0.01), (0.0005, 0.03))),
+            delay_s=delay_s or rng.choice(((0.0002, 0.001), (0.0005, 0.01), (0.0005, 0.03))),
             codec=(wire.encode, wire.decode) if use_codec else None,
             keep_arrived=4,
         )
-        turn_s = rng.choice((0.0, 0.001, 0.005))
+        turn_s = rng.choice((0.0, 0.001, 0.005)) if turn_s is None else turn_s
         super().__init__(seed, network=network, rng=rng, turn_s=turn_s, election_s=self.spec.paxos.election_s)
         self.scenario = scenario
         self.factories = factories or Factories()
