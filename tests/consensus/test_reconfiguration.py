@@ -117,6 +117,29 @@ def test_a_member_learns_what_it_missed_from_a_leader_that_it_never_heard_of() -
     assert new in leaders
 
 
+def test_a_member_learns_what_it_missed_from_a_joiner_when_nobody_else_is_left() -> None:
+    group = led_by_r1(2, timing=PaxosTiming(window=1, removal_s=1e6))
+    group.join(R3)
+    group.run(1.0)
+    assert group.change(R1, add=R3, resizes=True) == ""
+    assert isinstance(group.deliver(R1, R2), Accept)
+    assert isinstance(group.deliver(R2, R1), Accepted)
+    group.disconnect(R1, R2)
+    group.settle()
+    group.propose(R1, "v")
+    group.settle()
+    assert group[R1].learned == 2
+    assert not group[R2].learned
+
+    group.crash(R1)
+    group.run(5.0)
+
+    assert len(group.leaders()) == 1, "r2 and r3 are a majority of the three"
+    assert group.learned[R2] == group.learned[R3]
+    assert group.values(R2) == ["v"], "r1 has decided it with r3"
+    assert group[R2].membership.members == (R1, R2, R3)
+
+
 def lone_router_with_r2_beside_it() -> Group:
     group = Group(1, timing=STEADY)
     group.run(2.0)

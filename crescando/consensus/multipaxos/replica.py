@@ -235,6 +235,9 @@ class Replica(Follower[V]):
             # Perhaps a member that we have not learned of. What a leader says can be taken from
             # anyone, since it is judged by its ballot, and so can what it answers when we ask it
             # what we have missed; all else is worth nothing without the rest.
+            if isinstance(message, Canvass) and message.learned > self.learned:
+                # Perhaps what we have missed is that it is a member, and nobody else is left to tell.
+                self._fetch(peer)
             return
         match message:
             case Accept():
