@@ -6,9 +6,11 @@ import random
 
 import pytest
 
-from crescando.consensus.membership import Change
+from crescando.consensus.membership import Change, Memberships
 from crescando.consensus.multipaxos.messages import Accept, Accepted, Petition, Prepare, Removed, Snapshot
+from crescando.consensus.multipaxos.reconfiguration import Reconfiguration
 from crescando.consensus.multipaxos.timing import PaxosTiming
+from crescando.consensus.quorum import Membership
 from crescando.types import ProcessId
 from tests.consensus.group import R1, R2, R3, Group, led_by_r1, router
 
@@ -285,6 +287,33 @@ def test_a_member_that_is_silent_for_the_removal_time_is_removed() -> None:
     assert group[R1].membership.members == (R1, R2)
     say(group, 3)
     check(group, R1, R2)
+
+
+def test_a_change_comes_although_the_window_is_full_at_every_heartbeat() -> None:
+    group = led_by_r1(timing=PaxosTiming(removal_s=2.0, window=1))
+    group.crash(R3)
+    for i in range(30):
+        group.propose(R1, f"v{i}")
+        group.held.add((R2, R1))
+        group.run(0.15)
+        group.held.clear()
+        group.settle()
+        while not group[R1].can_propose():
+            group.run(0.01)
+
+    assert group[R1].membership.members == (R1, R2)
+
+
+def test_a_member_that_left_before_it_knew_does_not_displace_its_successor() -> None:
+    known = Memberships.begin(8, Membership(0, (R1, R2, R3)))
+    known.learn(1, Change(0, remove=R3))
+    known.learn(9, Change(1, add=R3_AGAIN))
+    care = Reconfiguration(R1, removal_s=5.0, minimum=2)
+
+    care.on_petition(R3)
+
+    assert R3 in known.leavers
+    assert care.next_change(known, 0.0) is None
 
 
 def test_a_session_that_ends_is_not_silence() -> None:

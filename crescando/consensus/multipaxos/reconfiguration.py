@@ -61,7 +61,8 @@ class Reconfiguration:
         newest = memberships.newest
         for peer in [known for known in self.petitioners if known in newest.members]:
             del self.petitioners[peer]
-        waiting = [peer for peer in self.petitioners if not memberships.was_member(peer)]
+        former = memberships.incarnations
+        waiting = [peer for peer in self.petitioners if peer.incarnation > former.get(peer.node, 0)]
         returned = {peer.node for peer in waiting}
         for member in newest.members:
             if member.node in returned and member != self.me and len(newest.members) > 1:

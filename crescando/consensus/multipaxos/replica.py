@@ -89,6 +89,7 @@ class Replica(Follower[V]):
         self._tenure = Tenure(me, timing)
         self._told_members: dict[ProcessId, int] = {}
         self._petition_at_s: float | None = None
+        self._owes_change = False
         self._wake_at_s: float | None = None
 
     # What others ask.
@@ -292,6 +293,8 @@ class Replica(Follower[V]):
         if self._leader is not None and self._leader.is_prepared:
             if now_s >= self._tenure.beat_at_s:
                 self._beat(self._leader, now_s)
+            if self._owes_change:
+                self._reconfigure(self._leader, now_s)
             if now_s - self._tenure.since_s > self.timing.election_s and not self.is_backed(now_s):
                 self._step_down(now_s)
             return
@@ -475,7 +478,14 @@ class Replica(Follower[V]):
         self._check_digest(self.attestations.agreed(self.memberships.newest))
         self._trim(self._trim_watermark())
         self._release_leavers()
-        if not self._has_change_in_flight(leader) and self.is_backed(now_s):
+        self._owes_change = True
+
+    def _reconfigure(self, leader: Leader[V], now_s: float) -> None:
+        """Propose the change that is due; if there is no room for it now, in the next turn that has room."""
+        if self._has_change_in_flight(leader) or not self.is_backed(now_s):
+            self._owes_change = False
+        elif self.can_propose():
+            self._owes_change = False
             change = self.reconfiguration.next_change(self.memberships, now_s)
             if change is not None:
                 self.request_change(change)
