@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from crescando.testing.faults import Fault
 from crescando.testing.order_routers import ROUTERS_MAX
-from crescando.types import ProcessId
 
 if TYPE_CHECKING:
     from crescando.testing.order import OrderWorld
@@ -121,9 +120,9 @@ def _deaf_leader(world: OrderWorld, rng: random.Random, fault: Fault) -> None:
     faithful = [member for member in world.useful_members() if rng.random() < 0.5]
     if leader is None or not faithful:
         return
-    # Those that have not heard of a new leader, and have not confirmed, let the old one serve them again.
-    for member in faithful:
-        world.hold_for(member, 0.6)
+    # What the leader sends to these is lost on its way, so that it has something to send again.
+    lost = {(leader, member) for member in faithful}
+    world.network.faults.cut |= lost
     world.press(rng, 0.5)
     others = [router for router in world.alive("router") if router != leader]
 
@@ -139,16 +138,24 @@ def _deaf_leader(world: OrderWorld, rng: random.Random, fault: Fault) -> None:
         # leader that there is a higher ballot, the leader hears nothing.
         pairs = {(other, member) for other in others for member in faithful}
         pairs |= {(member, leader) for member in world.alive(faithful[0].role) if member not in faithful}
+        pairs |= {(other, leader) for other in others}
         world.network.faults.cut |= pairs
         world.later(0.5, partial(world.network.heal, resets=False, cut=pairs))
-        for member in faithful:
-            world.later(rng.uniform(0.02, 0.2), partial(_end_session, world, leader, member))
+
+    old = world.router(leader).broadcast.ballot
+    deadline_s = world.time.now_s() + 0.1 + world.election_s
+
+    def watch() -> None:
+        """End the sessions of the faithful when another leader delivers: they come to the old one again."""
+        delivering = world.watch.delivering
+        is_overtaken = delivering is not None and delivering > old
+        if is_overtaken or world.time.now_s() >= deadline_s:
+            world.network.heal(resets=True, cut=lost)
+        else:
+            world.later(0.002, watch)
 
     world.later(0.1, go_deaf)
-
-
-def _end_session(world: OrderWorld, process: ProcessId, peer: ProcessId) -> None:
-    world.network.reset(process, peer)
+    watch()
 
 
 def _restart_router(world: OrderWorld, rng: random.Random, fault: Fault) -> None:

@@ -41,11 +41,17 @@ lives wishes to join and holds nothing yet; counted once a joiner.
 
 
 class Watch:
-    """Counts situations of one `OrderWorld`."""
+    """Counts situations of one `OrderWorld`.
+
+    Attributes
+    ----------
+    delivering : Ballot or None
+        The highest ballot of which a delivery was sent.
+    """
 
     def __init__(self, world: OrderWorld) -> None:
         self._world = world
-        self._delivering: Ballot | None = None
+        self.delivering: Ballot | None = None
         self._overtaken: set[Ballot] = set()
         self._departed: dict[ProcessId, int] = {}
         self._known_departed: set[ProcessId] = set()
@@ -57,9 +63,9 @@ class Watch:
         if type(message) is not Deliver:
             return
         ballot = message.ballot
-        if self._delivering is None or ballot > self._delivering:
-            self._delivering = ballot
-        elif ballot < self._delivering and ballot not in self._overtaken:
+        if self.delivering is None or ballot > self.delivering:
+            self.delivering = ballot
+        elif ballot < self.delivering and ballot not in self._overtaken:
             self._overtaken.add(ballot)
             self._world.count("two_leaders_deliver")
 
