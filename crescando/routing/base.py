@@ -121,6 +121,10 @@ class VectorConfig(Config, Protocol):
         ...
 
 
+_FIRST = np.zeros(1, np.int64)
+_FIRST.flags.writeable = False
+
+
 @lru_cache(maxsize=64)
 def _routes_runs(config_type: type) -> bool:
     """Say whether Configs of a type are `VectorConfig`s; asking a protocol each time is slow."""
@@ -140,6 +144,8 @@ def route(config: Config, batch: Submission, start: int, stop: int) -> Routes:
             return _checked(config, cast(VectorConfig, config).route(batch, start, stop), stop - start)
         except Exception:  # noqa: BLE001  # The scalar form below names the message at fault.
             pass
+    if stop - start == 1:
+        return Routes(_FIRST, (destset(config, batch.message(start)),))
     routes = tuple(destset(config, batch.message(index)) for index in range(start, stop))
     return Routes(np.arange(len(routes), dtype=np.int64), routes)
 

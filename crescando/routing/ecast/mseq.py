@@ -21,7 +21,7 @@ import numpy as np
 from crescando.routing.base import Config, Refusal, Route, Routes, destset, route, transition
 from crescando.routing.batch import CONFIG, Submission
 from crescando.routing.ecast.messages import Batch
-from crescando.types import NO_POSITION, MessageKind, Position, ProcessId, position
+from crescando.types import NO_POSITION, Position, ProcessId, position
 
 C = TypeVar("C", bound=Config)
 
@@ -214,4 +214,4 @@ class MSeq(Generic[C]):
 
 def _is_join(submission: Submission) -> bool:
     """Say whether a non-member's submission may be taken at all."""
-    return submission.first == 1 and int(submission.kind[0]) == MessageKind.CONFIG
+    return submission.first == 1 and submission.begins_with_config

@@ -13,9 +13,8 @@ from collections import deque
 
 import numpy as np
 
-from crescando.routing.batch import Submission
+from crescando.routing.batch import CONFIG, Submission
 from crescando.routing.ecast.limits import CONFIG_CREDIT_BYTES
-from crescando.types import MessageKind
 
 
 class Outgoing:
@@ -92,11 +91,11 @@ class Outgoing:
         n = head.fitting(self.credit - self._data_bytes)
         if n:
             return n
-        if head.kind[0] != MessageKind.CONFIG:
+        if not head.begins_with_config:
             return 0 if self._data_bytes else 1
         if self._config_bytes >= CONFIG_CREDIT_BYTES:
             return 0
-        data = np.flatnonzero(head.kind != MessageKind.CONFIG)
+        data = np.flatnonzero(head.kind != CONFIG)
         return int(data[0]) if len(data) else len(head)
 
     def settle(self, upto: int) -> None:

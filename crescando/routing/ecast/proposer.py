@@ -22,11 +22,11 @@ import numpy as np
 
 from crescando.consensus.base import AtomicBroadcast
 from crescando.routing.base import Config, Refusal, route
-from crescando.routing.batch import Submission
+from crescando.routing.batch import CONFIG, Submission
 from crescando.routing.ecast.limits import CONFIG_CREDIT_BYTES, RouterLimits
 from crescando.routing.ecast.messages import Batch
 from crescando.routing.ecast.stability import Window
-from crescando.types import MessageKind, ProcessId
+from crescando.types import ProcessId
 
 C = TypeVar("C", bound=Config)
 
@@ -121,7 +121,7 @@ class Proposer(Generic[C]):
         queue = self._queues.get(sender)
         if queue is None:
             queue = self._queues[sender] = _Queue()
-        elif submission.kind[0] != MessageKind.CONFIG:
+        elif not submission.begins_with_config:
             if queue.n_bytes > 2 * self.limits.sender_bytes + 2 * CONFIG_CREDIT_BYTES:
                 return False
         elif queue.config_bytes > 2 * CONFIG_CREDIT_BYTES:
@@ -152,14 +152,14 @@ class Proposer(Generic[C]):
         n_messages, n_bytes = sign * len(part), sign * part.n_bytes
         queue.n_messages += n_messages
         queue.n_bytes += n_bytes
-        queue.config_bytes += n_bytes if part.kind[0] == MessageKind.CONFIG else 0
+        queue.config_bytes += n_bytes if part.begins_with_config else 0
         self.n_bytes += n_bytes
         if sender not in self._held:
             self._ready_messages += n_messages
             self._ready_bytes += n_bytes
 
     def _line_up(self, sender: ProcessId, head: Submission, turns: Turns) -> None:
-        if head.kind[0] == MessageKind.CONFIG:
+        if head.begins_with_config:
             turns = self._configuring
         turns[sender] = None
 
@@ -273,7 +273,7 @@ class Proposer(Generic[C]):
         slow, config = self._held_for
         if not slow or config is None:
             return n
-        changes = np.flatnonzero(head.kind[:n] == MessageKind.CONFIG)
+        changes = np.flatnonzero(head.kind[:n] == CONFIG)
         n = int(changes[0]) if len(changes) else n
         routes = route(config, head, 0, n)
         stuck = [
@@ -294,7 +294,7 @@ class Proposer(Generic[C]):
 
 def _leading(head: Submission) -> int:
     """Give how many configuration messages a submission begins with."""
-    others = np.flatnonzero(head.kind != MessageKind.CONFIG)
+    others = np.flatnonzero(head.kind != CONFIG)
     return int(others[0]) if len(others) else len(head)
 
 

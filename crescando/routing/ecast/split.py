@@ -40,10 +40,18 @@ class Shares:
     def __init__(self, batch: Submission, start: int, routes: Routes, positions: I64) -> None:
         self._batch, self._start, self._routes, self._positions = batch, start, routes, positions
         self._groups: dict[ProcessId, list[tuple[int, Scope]]] = {}
+        self._whole: Delivery | None = None
         self.last: dict[ProcessId, int] = {}
         self.weights: dict[ProcessId, int] = {}
         last, weights = self._by_group()
         fixed = len(batch.shared) + HEADER_BYTES
+        if len(routes.routes) == 1:
+            # All take the same way, as one message does and those of one partition do.
+            target = routes.routes[0]
+            if not isinstance(target, Refusal) and last[0] >= 0:
+                self.last = dict.fromkeys(target, last[0])
+                self.weights = dict.fromkeys(target, fixed + weights[0])
+            return
         for group, target in enumerate(routes.routes):
             if isinstance(target, Refusal) or last[group] < 0:
                 continue
@@ -61,10 +69,11 @@ class Shares:
     def _by_group(self) -> tuple[Sequence[int], Sequence[int]]:
         """Give each group's last position (-1 if it has no message), and what its messages weigh."""
         n, n_groups = len(self._positions), len(self._routes.routes)
-        ends = self._batch.payload_offsets[self._start : self._start + n + 1]
         if n_groups == 1 and n:
-            weight = int(ends[-1]) - int(ends[0]) + HEADER_BYTES * n
-            return (int(self._positions[-1]),), (weight,)
+            ends = self._batch.payload_offsets
+            weight = ends.item(self._start + n) - ends.item(self._start) + HEADER_BYTES * n
+            return (self._positions.item(n - 1),), (weight,)
+        ends = self._batch.payload_offsets[self._start : self._start + n + 1]
         group = self._routes.group
         last = np.full(n_groups, -1, np.int64)
         # Of several values for one place the last one stays, and positions ascend.
@@ -75,6 +84,8 @@ class Shares:
 
     def of(self, process: ProcessId) -> Delivery:
         """Give a destination's share."""
+        if len(self._routes.routes) == 1:
+            return self._all(self._routes.routes[0][process])  # type: ignore[index]  # No refusal has shares.
         groups = self._groups[process]
         n = len(self._positions)
         scopes = tuple(dict.fromkeys(scope for _, scope in groups))
@@ -97,6 +108,29 @@ class Shares:
         if self._start:
             selected += self._start
         return gather(self._batch, selected, code, scopes, positions)
+
+    def _all(self, scope: Scope) -> Delivery:
+        """Give all messages under one scope; whatever that is, the columns are the same."""
+        whole = self._whole
+        if whole is None:
+            n = len(self._positions)
+            selected = np.arange(self._start, self._start + n, dtype=np.int64)
+            code = np.zeros(n, np.int64)
+            whole = self._whole = gather(self._batch, selected, code, (scope,), self._positions)
+        if whole.scopes[0] is scope:
+            return whole
+        return Delivery(
+            sender=whole.sender,
+            number=whole.number,
+            position=whole.position,
+            kind=whole.kind,
+            table=whole.table,
+            scope=whole.scope,
+            scopes=(scope,),
+            payload_offsets=whole.payload_offsets,
+            payload=whole.payload,
+            shared=whole.shared,
+        )
 
 
 class Deliveries(Mapping[ProcessId, tuple[Delivery, ...]]):
