@@ -30,24 +30,28 @@ def weight_of(message: Any) -> int:
     A message states what it carries as ``n_bytes``; of one that does not, the
     parts are weighed.
     """
-    is_small = _SMALL.get(type(message))
-    if is_small is None:
-        is_small = _SMALL[type(message)] = _is_small(type(message))
-    if is_small:
+    if not isinstance(message, msgspec.Struct):
+        return MESSAGE_BYTES + _weight_of_parts(message)
+    kind = type(message)
+    names = _LARGE.get(kind)
+    if names is None:
+        names = _LARGE[kind] = _large_fields(kind)
+    if not names:
         return MESSAGE_BYTES
     stated = getattr(message, "n_bytes", None)
-    return MESSAGE_BYTES + (stated if isinstance(stated, int) else _weight_of_parts(message))
+    if stated is None:
+        stated = sum([_weight_of_parts(getattr(message, name)) for name in names])
+    return MESSAGE_BYTES + int(stated)
 
 
-_SMALL: dict[type, bool] = {}
-"""What `_is_small` has answered; there are as many types as kinds of messages."""
+_LARGE: dict[type, tuple[str, ...]] = {}
+"""What `_large_fields` has answered; there are as many types as kinds of messages."""
 
 
-def _is_small(message_type: type) -> bool:
-    """Say whether messages of a type hold numbers and names only, so that all of them weigh alike."""
-    if not issubclass(message_type, msgspec.Struct):
-        return False
-    return all(_holds_little(hint) for hint in get_type_hints(message_type).values())
+def _large_fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Name the fields that hold more than numbers and names: without any, all messages weigh alike."""
+    hints = get_type_hints(kind)
+    return tuple(name for name in kind.__struct_fields__ if not _holds_little(hints[name]))
 
 
 def _holds_little(hint: Any) -> bool:
@@ -68,7 +72,7 @@ def _weight_of_parts(value: Any) -> int:
     if isinstance(value, tuple):
         return sum(map(weight_of, value)) if value and not isinstance(value[0], int) else 8 * len(value)
     if isinstance(value, msgspec.Struct):
-        return sum(_weight_of_parts(getattr(value, name)) for name in value.__struct_fields__)
+        return weight_of(value)
     return 8
 
 
