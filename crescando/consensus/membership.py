@@ -168,8 +168,11 @@ class Memberships:
 
     def was_member(self, process: ProcessId) -> bool:
         """Say whether a process was a member and is none any more, nor still needed as a leaver."""
-        known = self.incarnations.get(process.node, 0)
-        return process.incarnation <= known and process not in self.everyone()
+        if process in self.newest.members or process in self.leavers:
+            return False
+        if any(process in known.members for known in self.governing):
+            return False
+        return process.incarnation <= self.incarnations.get(process.node, 0)
 
     def encode(self) -> MembershipsState:
         """Give this as a value that travels."""

@@ -125,8 +125,11 @@ class Replica(Follower[V]):
         return [value for value in (*records, *found) if value is not None and not isinstance(value, Change)]
 
     def is_backed(self, now_s: float) -> bool:
+        if not self.is_leader:
+            return False
         answered = self._tenure.answered_since(now_s - self.timing.election_s)
-        return self.is_leader and self.memberships.is_quorum(answered | {self.me}, self.learned + 1)
+        answered.add(self.me)
+        return self.memberships.is_quorum(answered, self.learned + 1)
 
     # Inputs.
 
