@@ -90,10 +90,20 @@ class ClusterStatus:
 class _Process:
     """A running process: its pump, and what it scans with."""
 
-    core: ProcessCore
-    pump: Pump
+    core: ProcessCore | None
+    pump: Pump | None
     engine: Engine | None = None
     reason: str = ""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it takes turns."""
+        return self.pump is not None and self.pump.is_running
+
+    def forget(self, reason: str) -> None:
+        """Keep nothing of a process that has ended but why it did: what it held may be large."""
+        self.core = self.pump = self.engine = None
+        self.reason = reason
 
 
 class Cluster:
@@ -141,10 +151,10 @@ class Cluster:
     def _run(self, core: ProcessCore, engine: Engine | None = None) -> None:
         def execute(work: Execution) -> None:
             if process.engine is not None:
-                self._scanner.submit(partial(work.run, process.engine), partial(self._executed, process))
+                self._scanner.submit(partial(work.run, process.engine), partial(self._executed, pump))
 
         def stopped(reason: str) -> None:
-            self._forget(process, reason)
+            process.forget(reason)
             if isinstance(core, Router) and core.broadcast.is_dismissed and core.me not in self._dismissed:
                 # It was taken for dead. What it knew is of no use; its node may serve again.
                 self._run_router(self._next_incarnation(core.me))
@@ -153,23 +163,19 @@ class Cluster:
         process = self._processes[core.me] = _Process(core, pump, engine)
         pump.start()
 
-    def _executed(self, process: _Process, result: Any, error: Exception | None) -> None:
+    def _executed(self, pump: Pump, result: Any, error: Exception | None) -> None:
         """Bring a cycle's end from the scanning thread into the loop."""
 
         def take() -> None:
             if error is None:
-                process.pump.executed(result)
+                pump.executed(result)
             else:
                 # Whatever is not a function of operation and row must not be answered.
-                process.pump.fail(error)
+                pump.fail(error)
 
         with suppress(CrescandoError):
             # A loop that has ended needs no results.
             self._loop.hand_over(take)
-
-    def _forget(self, process: _Process, reason: str) -> None:
-        process.reason = reason
-        process.engine = None
 
     # Sessions.
 
@@ -199,7 +205,7 @@ class Cluster:
 
         def of(processes: tuple[ProcessId, ...]) -> tuple[ProcessStatus, ...]:
             known = ((process, self._processes[process]) for process in processes)
-            return tuple(ProcessStatus(p, state.pump.is_running, state.reason) for p, state in known)
+            return tuple(ProcessStatus(p, state.is_running, state.reason) for p, state in known)
 
         names = self._assembly.names
         return ClusterStatus(
@@ -215,7 +221,7 @@ class Cluster:
         leaders = [
             process.core
             for process in self._processes.values()
-            if process.pump.is_running
+            if process.is_running
             and isinstance(process.core, Router)
             and process.core.broadcast.is_leader
         ]
@@ -240,9 +246,9 @@ class Cluster:
 
     def _kill(self, target: ProcessId, reason: str) -> None:
         state = self._processes[target]
-        if state.pump.is_running:
+        if state.pump is not None and state.pump.is_running:
             state.pump.stop()
-            self._forget(state, reason)
+            state.forget(reason)
 
     # Routers that come and go.
 
@@ -255,7 +261,7 @@ class Cluster:
             (
                 process.core.broadcast.membership
                 for process in self._processes.values()
-                if process.pump.is_running and isinstance(process.core, Router)
+                if process.is_running and isinstance(process.core, Router)
             ),
             key=lambda membership: membership.number,
             default=None,
@@ -309,11 +315,14 @@ class Cluster:
         self._dismissed.add(router)
         try:
             self._change_routers(timeout_s, remove=router)
+        except DeadlineError:
+            # It may be removed yet.
+            raise
         except CrescandoError:
             self._dismissed.discard(router)
             raise
         # It answers until it is not needed any more, and then stops by itself.
-        while self._processes[router].pump.is_running and time.monotonic() < deadline_s:
+        while self._processes[router].is_running and time.monotonic() < deadline_s:
             time.sleep(ROUTERS_POLL_S)
 
     def restart_router(self, process: ProcessId | str, *, timeout_s: float = 10.0) -> ProcessId:
@@ -336,9 +345,9 @@ class Cluster:
             raise SpecError(f"{former} is no router; restart_router takes one")
 
         def start() -> ProcessId:
-            if self._processes[former].pump.is_running:
+            if self._processes[former].is_running:
                 members = self._routers()
-                left = [p for p in members if p != former and self._processes[p].pump.is_running]
+                left = [p for p in members if p != former and self._processes[p].is_running]
                 if former in members and not Membership(0, members).is_quorum(left):
                     raise CrescandoError(
                         f"without {former} no majority of the {len(members)} routers is left, "
@@ -370,7 +379,9 @@ class Cluster:
             if (add is None or add in members) and remove not in members:
                 return None
             fault = leader.change_routers(add=add, remove=remove)
-            self._processes[leader.me].pump.need_turn()
+            pump = self._processes[leader.me].pump
+            if pump is not None:
+                pump.need_turn()
             return fault
 
         def may_pass(fault: str) -> bool:
@@ -410,7 +421,7 @@ class Cluster:
     def _has_learned(self, me: ProcessId, instance: int) -> bool:
         process = self._processes[me]
         core = process.core
-        return process.pump.is_running and isinstance(core, Router) and core.broadcast.learned >= instance
+        return process.is_running and isinstance(core, Router) and core.broadcast.learned >= instance
 
     def _identify(self, process: ProcessId | str) -> ProcessId:
         # Of a node's incarnations the last one is meant.
@@ -427,7 +438,7 @@ class Cluster:
             routers = [
                 process.core
                 for process in self._processes.values()
-                if process.pump.is_running and isinstance(process.core, Router)
+                if process.is_running and isinstance(process.core, Router)
             ]
             if not routers:
                 raise CrescandoError("no router is running")
@@ -478,7 +489,7 @@ class Cluster:
     def _statistics(self) -> dict[str, dict[str, int]]:
         found: dict[str, dict[str, int]] = {}
         for me, process in self._processes.items():
-            if not process.pump.is_running:
+            if not process.is_running:
                 continue
             if isinstance(process.core, Storage) and process.engine is not None:
                 found[str(me)] = {**process.engine.statistics(), "queued": process.core.n_queued}
@@ -506,8 +517,9 @@ class Cluster:
 
         def stop() -> None:
             for process in self._processes.values():
-                process.pump.stop()
-                process.engine = None
+                if process.pump is not None:
+                    process.pump.stop()
+                    process.forget("the store was closed")
 
         try:
             self._loop.call(stop, max(0.1, deadline_s - time.monotonic()))

@@ -79,6 +79,9 @@ class AtomicBroadcast(Protocol[V]):
     value learned by one is learned by every correct member; only proposed
     values are learned. Values proposed by one leader are learned in the order
     of their proposal, as long as it leads.
+
+    May have an attribute `is_quiet`: whether the last message leaves nothing
+    for `flush` to tell that did not come of time or of an earlier message.
     """
 
     @property

@@ -166,6 +166,13 @@ class Memberships:
         """Drop memberships that govern nothing from `instance` on."""
         self.governing = self.since(instance)
 
+    def forget_leavers(self, learned_by_all: int) -> bool:
+        """Drop leavers that nobody needs, since all they had a part in is learned; True if there were any."""
+        gone = [known for known, start in self.leavers.items() if start - 1 <= learned_by_all]
+        for leaver in gone:
+            del self.leavers[leaver]
+        return bool(gone)
+
     def was_member(self, process: ProcessId) -> bool:
         """Say whether a process was a member and is none any more, nor still needed as a leaver."""
         if process in self.newest.members or process in self.leavers:

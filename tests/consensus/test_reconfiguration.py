@@ -304,6 +304,51 @@ def test_a_change_comes_although_the_window_is_full_at_every_heartbeat() -> None
     assert group[R1].membership.members == (R1, R2)
 
 
+def test_of_two_that_live_under_one_name_the_member_stays() -> None:
+    known = Memberships.begin(8, Membership(0, (R1, R2, R3)))
+    care = Reconfiguration(R1, removal_s=5.0, minimum=2)
+    care.on_petition(R3_AGAIN)
+
+    assert not list(care.wishes(known, (R2, R3), 0.0))
+    assert list(care.wishes(known, (R2,), 0.0)) == [Change(0, remove=R3)]
+
+
+def test_a_wish_that_cannot_be_does_not_hinder_the_next() -> None:
+    known = Memberships.begin(8, Membership(0, (R1, R2, R3)))
+    care = Reconfiguration(R1, removal_s=5.0, minimum=2)
+    care.on_petition(R3_AGAIN)
+    list(care.wishes(known, (), 0.0))
+
+    assert list(care.wishes(known, (), 6.0)) == [
+        Change(0, remove=R3),
+        Change(0, remove=R2),
+        Change(0, remove=R3),
+    ]
+
+
+def test_followers_forget_a_leaver_that_nobody_needs() -> None:
+    group = led_by_r1(timing=STEADY)
+    group.change(R1, remove=R3)
+    group.run(2.0)
+
+    assert group[R2].memberships.leavers == {}
+    assert group[R2].peers == (R1,)
+
+
+def test_everybody_hears_at_once_that_a_change_is_in_force() -> None:
+    group = led_by_r1(timing=PaxosTiming(heartbeat_s=0.3, removal_s=1e6))
+    group.join(R4)
+    group.run(1.0)
+    at_s = group.now_s
+
+    group.change(R1, add=R4, resizes=True)
+    group.settle()
+
+    assert group.now_s == at_s
+    for me in (R1, R2, R3):
+        assert [known.members for known in group[me].memberships.governing] == [(R1, R2, R3, R4)]
+
+
 def test_a_member_that_left_before_it_knew_does_not_displace_its_successor() -> None:
     known = Memberships.begin(8, Membership(0, (R1, R2, R3)))
     known.learn(1, Change(0, remove=R3))
@@ -313,7 +358,7 @@ def test_a_member_that_left_before_it_knew_does_not_displace_its_successor() -> 
     care.on_petition(R3)
 
     assert R3 in known.leavers
-    assert care.next_change(known, 0.0) is None
+    assert not list(care.wishes(known, (), 0.0))
 
 
 def test_a_session_that_ends_is_not_silence() -> None:

@@ -90,6 +90,7 @@ def test_a_session_that_begins_after_all_routers_are_new_finds_them(store: cresc
 def test_a_standby_takes_the_place_of_a_router_that_died() -> None:
     spec = ClusterSpec(routers=3, storages=1, standby_routers=1)
     with crescando.open(spec=spec, seed=1) as store:
+        wait_for(lambda: store.cluster.status().lead_router is not None, "somebody leads")
         lead = store.cluster.status().lead_router
         assert lead is not None
         store.cluster.kill(lead)

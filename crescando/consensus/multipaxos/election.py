@@ -88,7 +88,7 @@ class Election:
 
     def forgive(self, now_s: float) -> None:
         """Do not hold a pause of this very process against the leader."""
-        self.detector.heard_s = now_s
+        self.detector.follow(now_s)
         self.campaign_at_s = None
 
     def is_due(self, now_s: float) -> bool:

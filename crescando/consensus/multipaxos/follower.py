@@ -61,6 +61,7 @@ class Follower(ABC, Generic[V]):
         self._connected: set[ProcessId] = set()
         self._held: dict[int, tuple[ProcessId, Accept[V]]] = {}
         self._fetching: tuple[ProcessId, int] | None = None
+        self._has_settled = False
         self._out: BroadcastOutput[V] = BroadcastOutput()
 
     @abstractmethod
@@ -153,6 +154,7 @@ class Follower(ABC, Generic[V]):
                 self._out.learned.append((instance, value))
         if len(self.memberships.governing) > 1:
             self.memberships.forget_before(self._first_undecided)
+            self._has_settled = len(self.memberships.governing) == 1
         if self._out.membership is not None:
             self._find_peers()
         if self._held and self._is_informed:
@@ -173,6 +175,8 @@ class Follower(ABC, Generic[V]):
         self._election.detector.beat(now_s)
         self._learn_up_to(message.ballot, message.chosen)
         self._trim(message.trim)
+        if self.memberships.forget_leavers(message.trim):
+            self._find_peers()
         self._check_digest(message.agreed)
         attested = self.attestations.newest
         self._send(peer, HeartbeatReply(message.ballot, self.learned, message.sent_s, attested))

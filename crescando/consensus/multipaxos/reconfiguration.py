@@ -1,7 +1,7 @@
 """Which change of the membership a leader proposes by itself.
 
-Rules of the file: a member whose node has come back as a new incarnation is
-dead, and is replaced at once; a member that has not answered for the removal
+Rules of the file: a member whose session is gone and whose node has come back
+as a new incarnation is dead, and is replaced at once; a member that has not answered for the removal
 time is removed, unless too few would be left; a free place goes to whoever has
 petitioned longest. Whoever petitions while there is no free place stands by.
 The removal time is far longer than the election time: a leader is replaced
@@ -10,6 +10,7 @@ for being slow, a member only for being gone.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from crescando.consensus.membership import Change, Memberships
@@ -56,8 +57,16 @@ class Reconfiguration:
         """Forget a petitioner whose session has ended."""
         self.petitioners.pop(peer, None)
 
-    def next_change(self, memberships: Memberships, now_s: float) -> Change | None:
-        """Give the change to propose now, if the newest one is in force."""
+    def wishes(
+        self, memberships: Memberships, connected: Collection[ProcessId], now_s: float
+    ) -> Iterator[Change]:
+        """Give the changes that are wished for now, the most urgent first; one of them may be proposed.
+
+        Parameters
+        ----------
+        connected : collection of ProcessId
+            Routers with which there is a session.
+        """
         newest = memberships.newest
         for peer in [known for known in self.petitioners if known in newest.members]:
             del self.petitioners[peer]
@@ -65,13 +74,14 @@ class Reconfiguration:
         waiting = [peer for peer in self.petitioners if peer.incarnation > former.get(peer.node, 0)]
         returned = {peer.node for peer in waiting}
         for member in newest.members:
-            if member.node in returned and member != self.me and len(newest.members) > 1:
-                return Change(newest.number, remove=member)
+            # Of two that live at once under one name, the one that is a member stays.
+            if member.node in returned and member != self.me and member not in connected:
+                yield Change(newest.number, remove=member)
         if waiting and len(newest.members) < memberships.size:
-            return Change(newest.number, add=waiting[0])
+            yield Change(newest.number, add=waiting[0])
         self._heard_s = {member: self._heard_s.get(member, now_s) for member in newest.members}
-        silent_s = {m: now_s - heard_s for m, heard_s in self._heard_s.items() if m != self.me}
-        gone = max(silent_s, key=lambda member: silent_s[member], default=None)
-        if gone is None or silent_s[gone] <= self.removal_s or len(newest.members) <= self.minimum:
-            return None
-        return Change(newest.number, remove=gone)
+        if len(newest.members) > self.minimum:
+            silent_s = {m: now_s - heard_s for m, heard_s in self._heard_s.items() if m != self.me}
+            for member in sorted(silent_s, key=lambda m: silent_s[m], reverse=True):
+                if silent_s[member] > self.removal_s:
+                    yield Change(newest.number, remove=member)

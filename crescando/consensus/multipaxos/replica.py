@@ -91,6 +91,7 @@ class Replica(Follower[V]):
         self._petition_at_s: float | None = None
         self._owes_change = False
         self._wake_at_s: float | None = None
+        self.is_quiet = False
 
     # What others ask.
 
@@ -217,6 +218,7 @@ class Replica(Follower[V]):
 
     def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
         """Take one message of a router; one of a former member or of another epoch is not listened to."""
+        self.is_quiet = False
         if isinstance(message, Removed):
             self._on_removed(message)
             return
@@ -272,6 +274,11 @@ class Replica(Follower[V]):
     def flush(self, now_s: float) -> BroadcastOutput[V]:
         self._keep_time(now_s)
         self._go_on(now_s)
+        if self._has_settled and self.is_leader:
+            # Not with the next beat only: should this member die before, the others would
+            # still ask for majorities of a membership that is over.
+            self._broadcast(self._heartbeat(now_s))
+        self._has_settled = False
         out, self._out = self._out, BroadcastOutput()
         if self.is_leader:
             next_s: float | None = self._tenure.beat_at_s
@@ -463,15 +470,22 @@ class Replica(Follower[V]):
             self._count_accepted(self.me, instance)
 
     def _on_accepted(self, peer: ProcessId, message: Accepted) -> None:
-        if self._leader is not None and message.ballot == self._leader.ballot:
-            self._count_accepted(peer, message.instance)
+        # Votes above a majority come when the instance is decided: no turn for each of them.
+        self.is_quiet = (
+            self._leader is None
+            or message.ballot != self._leader.ballot
+            or not self._count_accepted(peer, message.instance)
+        )
 
-    def _count_accepted(self, peer: ProcessId, instance: int) -> None:
+    def _count_accepted(self, peer: ProcessId, instance: int) -> bool:
+        """Count a vote; True if it decides the instance."""
         leader = self._leader
         assert leader is not None
-        if leader.on_accepted(peer, instance, self.memberships.of(instance)):
-            self.learner.decide(instance, leader.open.pop(instance).value)
-            self._advance()
+        if not leader.on_accepted(peer, instance, self.memberships.of(instance)):
+            return False
+        self.learner.decide(instance, leader.open.pop(instance).value)
+        self._advance()
+        return True
 
     # The leader's life, and forgetting.
 
@@ -489,9 +503,9 @@ class Replica(Follower[V]):
             self._owes_change = False
         elif self.can_propose():
             self._owes_change = False
-            change = self.reconfiguration.next_change(self.memberships, now_s)
-            if change is not None:
-                self.request_change(change)
+            for change in self.reconfiguration.wishes(self.memberships, self._connected, now_s):
+                if not self.request_change(change):
+                    return
 
     def _heartbeat(self, now_s: float) -> Heartbeat:
         leader = self._leader
