@@ -66,6 +66,9 @@ class Assembly:
     multicast, broadcast : callable, optional
         Other implementations of the two layers (plug-ins, or the same ones
         with a recorder around them).
+    epoch : int
+        The cluster epoch: one more each time a cluster is begun anew after it lost
+        a majority of its routers.
     """
 
     def __init__(
@@ -75,9 +78,11 @@ class Assembly:
         config: Rubberband | None = None,
         multicast: MulticastFactory | None = None,
         broadcast: BroadcastFactory | None = None,
+        epoch: int = 0,
     ) -> None:
         self.spec = spec
         self.names = Names.of(spec)
+        self.epoch = epoch
         self.config = config or Rubberband.genesis(
             storages=self.names.storages, replication=spec.replication, supers=self.names.supers
         )
@@ -142,4 +147,4 @@ class Assembly:
     def _multipaxos(
         self, me: ProcessId, membership: Membership, rng: random.Random
     ) -> AtomicBroadcast[Batch]:
-        return Replica(me, membership, self.spec.paxos, rng)
+        return Replica(me, membership, self.spec.paxos, rng, epoch=self.epoch)

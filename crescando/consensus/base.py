@@ -110,6 +110,11 @@ class AtomicBroadcast(Protocol[V]):
         ...
 
     @property
+    def epoch(self) -> int:
+        """The cluster epoch of this group; one that is begun anew after a loss has a higher one."""
+        ...
+
+    @property
     def is_dismissed(self) -> bool:
         """Whether this member was removed: its node may come back as a new incarnation."""
         ...

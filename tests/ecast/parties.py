@@ -65,6 +65,7 @@ class ScriptedOrder:
         self.membership = Membership(0, tuple(sorted((me, *self.peers))))
         self.attested: dict[int, bytes] = {}
         self.is_dismissed = False
+        self.epoch = 0
         self.wanted: list[Change] = []
         self.refused: list[ProcessId] = []
         self.is_leader = False

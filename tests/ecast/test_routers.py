@@ -69,7 +69,7 @@ def test_a_process_is_told_the_routers_when_it_says_hello() -> None:
     sent = [message for to, message in router.flush(0.0).send if to == S0]
 
     assert [type(message) for message in sent[:2]] == [Welcome, Routers]
-    assert Routers(0, (R1, R2)) in sent
+    assert Routers(0, 0, (R1, R2)) in sent
 
 
 def test_everybody_is_told_of_a_change_and_the_new_router_asks_for_the_session() -> None:
@@ -81,7 +81,7 @@ def test_everybody_is_told_of_a_change_and_the_new_router_asks_for_the_session()
     grow(order, R1, R2, R3)
     output = router.flush(0.1)
 
-    assert (S0, Routers(1, (R1, R2, R3))) in output.send
+    assert (S0, Routers(0, 1, (R1, R2, R3))) in output.send
     assert R3 not in output.connect
 
 
@@ -125,7 +125,7 @@ def test_a_process_keeps_sessions_with_whoever_the_routers_are() -> None:
     app.on_start(0.0)
     app.flush(0.0)
 
-    app.on_message(R1, Routers(1, (R2, R3)), 0.0)
+    app.on_message(R1, Routers(0, 1, (R2, R3)), 0.0)
 
     assert app.flush(0.0).connect == [R3]
     app.on_disconnected(R1, 1.0)
@@ -134,17 +134,40 @@ def test_a_process_keeps_sessions_with_whoever_the_routers_are() -> None:
 
 def test_an_older_list_of_routers_loses() -> None:
     app = Application(S0, (R1,))
-    app.on_message(R1, Routers(4, (R1, R2)), 0.0)
+    app.on_message(R1, Routers(0, 4, (R1, R2)), 0.0)
 
-    app.on_message(R2, Routers(3, (R1, R3)), 0.0)
-    app.on_message(R2, Routers(4, (R3,)), 0.0)
+    app.on_message(R2, Routers(0, 3, (R1, R3)), 0.0)
+    app.on_message(R2, Routers(0, 4, (R3,)), 0.0)
 
     assert app.routers == (R1, R2)
 
 
+def test_a_later_epoch_begins_its_list_anew() -> None:
+    app = Application(S0, (R1,))
+    app.on_message(R1, Routers(0, 4, (R1, R2)), 0.0)
+
+    app.on_message(R2, Routers(1, 0, (R2,)), 0.0)
+    app.on_message(R1, Routers(0, 9, (R1,)), 0.0)
+    app.on_connected(R2, 0.0)
+
+    assert app.routers == (R2,)
+    assert (R2, Hello(1)) in app.flush(0.0).send
+
+
+def test_a_router_of_an_epoch_that_is_over_welcomes_nobody_who_knows() -> None:
+    router, _ = led_router(R1)
+    router.on_connected(S0, 0.0)
+
+    router.on_message(S0, Hello(1), 0.0)
+
+    output = router.flush(0.0)
+    assert output.reset == [S0]
+    assert not [message for to, message in output.send if to == S0]
+
+
 def test_a_leader_that_is_no_router_any_more_is_heard_until_its_session_ends() -> None:
     app = Application(S0, (R1, R2))
-    app.on_message(R1, Routers(1, (R2, R3)), 0.0)
+    app.on_message(R1, Routers(0, 1, (R2, R3)), 0.0)
 
     app.on_message(R1, Pulse(app.ballot, 7 << 20), 0.0)
 

@@ -39,7 +39,7 @@ def acknowledge_before_a_majority(_: pytest.MonkeyPatch) -> Factories:
             leader = self._leader
             if leader is not None and instance in leader.open:
                 self.learner.decide(instance, leader.open.pop(instance).value)
-                self._out.learned.extend(self.learner.advance())
+                self._advance()
 
     return Factories(replica=Hasty)
 

@@ -92,7 +92,7 @@ MESSAGES: list[Any] = [
     ecast.Resume(BALLOT, -1, -1),
     ecast.Outdated(7),
     ecast.Route(SUBMISSION),
-    ecast.Routers(4, (BALLOT.node,)),
+    ecast.Routers(1, 4, (BALLOT.node,)),
     ecast.Stable(7, (NotStable(3, "lost", "é"), NotStable(4, "refused", ""))),
     ecast.StableUpTo(7, ((CLIENT, 3),)),
     ecast.Welcome(BALLOT, False, None, 0),

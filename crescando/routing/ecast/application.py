@@ -60,7 +60,7 @@ class Application:
     def __init__(self, me: ProcessId, routers: Sequence[ProcessId]) -> None:
         self.me = me
         self.routers = tuple(routers)
-        self._membership = -1
+        self._membership = (0, -1)
         self.ballot: Ballot = NO_BALLOT
         self.lead: ProcessId | None = None
         self.delivered: int = NO_POSITION
@@ -117,7 +117,7 @@ class Application:
         if peer.role == ROUTER:
             self._reconnect.pop(peer, None)
             self._pause_s.pop(peer, None)
-            self._out.send.append((peer, Hello()))
+            self._out.send.append((peer, Hello(self._membership[0])))
 
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
         """Forget the session; whoever leads next will state where to go on."""
@@ -174,9 +174,10 @@ class Application:
 
     def _on_routers(self, message: Routers) -> None:
         """Take the list of a later membership; a router that left is heard until its session ends."""
-        if message.number <= self._membership:
+        membership = (message.epoch, message.number)
+        if membership <= self._membership:
             return
-        self._membership = message.number
+        self._membership = membership
         self._out.connect.extend(router for router in message.routers if router not in self.routers)
         for router in [known for known in self._reconnect if known not in message.routers]:
             del self._reconnect[router]
@@ -193,7 +194,9 @@ class Application:
             self._out.reset.append(peer)
             return
         for part in message.parts:
-            fresh = int((part.position <= self.delivered).sum())
+            # Positions ascend.
+            is_new = part.position.item(0) > self.delivered
+            fresh = 0 if is_new else int((part.position <= self.delivered).sum())
             if fresh < len(part):
                 self._events.append(part.after(fresh))
         self.delivered = max(self.delivered, message.last)
@@ -258,10 +261,9 @@ class Application:
 
     def flush(self, now_s: float) -> Output:
         """Send what is due: own messages, one confirmation a router, wanted sessions."""
-        for peer, due_s in list(self._reconnect.items()):
-            if now_s >= due_s:
-                del self._reconnect[peer]
-                self._out.connect.append(peer)
+        for peer in [known for known, due_s in self._reconnect.items() if now_s >= due_s]:
+            del self._reconnect[peer]
+            self._out.connect.append(peer)
         if self.lead is not None and not self.is_expelled:
             for submission in self._outgoing.take():
                 fresh = msgspec.structs.replace(submission, acknowledged=self.acknowledged)
@@ -270,5 +272,5 @@ class Application:
             self._out.send.append((self._confirm_to, Confirm(self.delivered)))
             self._confirm_to, self.confirmed = None, self.delivered
         out, self._out = self._out, Output()
-        out.wake_at_s = min(self._reconnect.values(), default=None)
+        out.wake_at_s = min(self._reconnect.values()) if self._reconnect else None
         return out

@@ -23,7 +23,9 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, tag="batch"):
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
-    """An application process begins a session with a router."""
+    """An application process begins a session with a router, and names the cluster epoch it knows."""
+
+    epoch: int = 0
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
@@ -54,8 +56,9 @@ class Resume(msgspec.Struct, frozen=True, array_like=True, tag="resume"):
 
 
 class Routers(msgspec.Struct, frozen=True, array_like=True, tag="routers"):
-    """Who the routers are, by a membership's number: of two lists the higher-numbered is right."""
+    """Who the routers are: of two lists the one of the later epoch and membership is right."""
 
+    epoch: int
     number: int
     routers: tuple[ProcessId, ...]
 

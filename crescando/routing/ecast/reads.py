@@ -202,7 +202,7 @@ class Reads(Generic[C]):
     @property
     def wake_at_s(self) -> float | None:
         """When what is held must be refused."""
-        return earliest(*(queue[0].due_s for queue in self._held.values() if queue))
+        return earliest(*(queue[0].due_s for queue in self._held.values() if queue)) if self._held else None
 
     def _route(
         self,

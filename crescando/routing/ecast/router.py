@@ -165,12 +165,7 @@ class Router(Generic[C]):
                 self._confirm(peer, message.position)
                 self.is_quiet = not self._touched and not self._may_send(peer)
             case Hello():
-                self._sessions[peer] = None
-                self._touched[peer] = None
-                self._welcome(peer)
-                self._out.send.append((peer, self._routers_message()))
-                if not self.presence.is_there:
-                    self._out.send.append((peer, Quorum(False)))
+                self._on_hello(peer, message)
             case Resume():
                 self._on_resume(peer, message)
             case Fenced():
@@ -186,6 +181,7 @@ class Router(Generic[C]):
             case _:
                 if peer.role == self.me.role:
                     self.broadcast.on_message(peer, message, now_s)
+                    self.is_quiet = getattr(self.broadcast, "is_quiet", False)
 
     def change_routers(self, *, add: ProcessId | None = None, remove: ProcessId | None = None) -> str:
         """Have the group grow by a router that stands by, or shrink by one.
@@ -200,13 +196,25 @@ class Router(Generic[C]):
 
     def _routers_message(self) -> Routers:
         membership = self.broadcast.membership
-        return Routers(membership.number, membership.members)
+        return Routers(self.broadcast.epoch, membership.number, membership.members)
 
     def _take_membership(self) -> None:
         """Speak with whoever is new among the routers, and let everybody know who they are."""
         self._out.connect.extend(peer for peer in self.broadcast.peers if self._asks(peer))
         notice = self._routers_message()
         self._out.send.extend((peer, notice) for peer in self._sessions)
+
+    def _on_hello(self, peer: ProcessId, message: Hello) -> None:
+        if message.epoch > self.broadcast.epoch:
+            # It knows a later epoch, in which there is no place for this router.
+            self._out.reset.append(peer)
+            return
+        self._sessions[peer] = None
+        self._touched[peer] = None
+        self._welcome(peer)
+        self._out.send.append((peer, self._routers_message()))
+        if not self.presence.is_there:
+            self._out.send.append((peer, Quorum(False)))
 
     def _on_resume(self, peer: ProcessId, message: Resume) -> None:
         if message.ballot != self._led_ballot or peer not in self._sessions:
@@ -322,7 +330,7 @@ class Router(Generic[C]):
             self.broadcast.attest(instance, self.mseq.config.digest())
         suspected = learned.suspected
         entry = entry_of(instance, learned.runs, suspected)
-        self._due.update(dict.fromkeys(entry.deliveries))
+        self._due.update(dict.fromkeys(entry.last))
         self._settle(self.window.add(entry))
         for process in sorted(suspected):
             self._settle(self.window.suspect(process))
@@ -369,10 +377,8 @@ class Router(Generic[C]):
 
     def flush(self, now_s: float) -> Output:
         """Learn, take or give up leadership, propose, forward, answer."""
-        for peer in [known for known, due_s in self._reconnect.items() if now_s >= due_s]:
-            del self._reconnect[peer]
-            if peer in self.broadcast.peers:
-                self._out.connect.append(peer)
+        if self._reconnect:
+            self._ask_again(now_s)
         result = self.broadcast.flush(now_s)
         self._take_learned(result)
         self._take_stable_hint()
@@ -401,9 +407,16 @@ class Router(Generic[C]):
             self._pulse_at_s if self._led else None,
             self.reads.wake_at_s,
             self.presence.wake_at_s,
-            min(self._reconnect.values(), default=None),
+            min(self._reconnect.values()) if self._reconnect else None,
         )
         return out
+
+    def _ask_again(self, now_s: float) -> None:
+        """Ask those for a session that refused one a while ago."""
+        for peer in [known for known, due_s in self._reconnect.items() if now_s >= due_s]:
+            del self._reconnect[peer]
+            if peer in self.broadcast.peers:
+                self._out.connect.append(peer)
 
     def _tell_presence(self, now_s: float) -> None:
         broadcast = self.broadcast
@@ -446,7 +459,9 @@ class Router(Generic[C]):
             outbox = self.window.outboxes.get(peer)
             if outbox is None or not outbox.is_open:
                 continue
-            self._send_reads(peer, outbox)
+            has_reads = peer in self.reads.waiting
+            if has_reads:
+                self._send_reads(peer, outbox)
             while outbox.n_sent < len(outbox.entries) and outbox.in_flight_bytes <= self.limits.credit_bytes:
                 entry = outbox.entries[outbox.n_sent]
                 message = Deliver(
@@ -454,7 +469,8 @@ class Router(Generic[C]):
                 )
                 self._out.send.append((peer, message))
                 outbox.sent(entry)
-                self._send_reads(peer, outbox)
+                if has_reads:
+                    self._send_reads(peer, outbox)
 
     def _send_reads(self, peer: ProcessId, outbox: Outbox[C]) -> None:
         """Send the reads that lie before the next instance for a destination."""
@@ -489,6 +505,7 @@ class Router(Generic[C]):
         if not self._led:
             # A follower's window may lag; only a leader answers.
             return
+        credit = self._credit if touched else 0
         for sender in touched:
             if sender not in self._sessions:
                 continue
@@ -507,4 +524,4 @@ class Router(Generic[C]):
                 if told < number <= upto
             ]
             if upto > told or exceptions or sender in self.mseq.departed:
-                self._out.send.append((sender, Stable(upto, tuple(exceptions), self._credit)))
+                self._out.send.append((sender, Stable(upto, tuple(exceptions), credit)))

@@ -19,7 +19,7 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from crescando.routing.base import Config, Refusal
-from crescando.routing.batch import Delivery
+from crescando.routing.batch import Delivery, Submission
 from crescando.routing.ecast.mseq import Run
 from crescando.routing.ecast.split import Deliveries, Shares
 from crescando.routing.ecast.split import split as split
@@ -175,11 +175,24 @@ def entry_of(instance: int, runs: list[Run[C]], suspected: set[ProcessId]) -> En
     last: dict[ProcessId, int] = {}
     weights: dict[ProcessId, int] = {}
     addressed: dict[ProcessId, set[ProcessId]] = {}
+    n_bytes = config_bytes = 0
+    weighed: Submission | None = None
     for run in runs:
-        positions = np.arange(run.start, run.stop) + position(instance, run.base)
-        shares = Shares(run.submission, run.start, run.routes, positions)
+        submission = run.submission
+        begin = position(instance, run.base)
+        positions = np.arange(begin + run.start, begin + run.stop)
+        shares = Shares(submission, run.start, run.routes, positions)
         last |= shares.last
-        addressed.setdefault(run.submission.sender, set()).update(shares.last)
+        known = addressed.get(submission.sender)
+        if known is None:
+            addressed[submission.sender] = set(shares.last)
+        else:
+            known.update(shares.last)
+        if submission is not weighed:
+            # The runs of one submission follow one another.
+            weighed = submission
+            n_bytes += submission.n_bytes
+            config_bytes += submission.config_bytes
         for process, weight in shares.weights.items():
             parts.setdefault(process, []).append(shares)
             weights[process] = weights.get(process, 0) + weight
@@ -190,7 +203,6 @@ def entry_of(instance: int, runs: list[Run[C]], suspected: set[ProcessId]) -> En
         if audience is None:
             audience = audiences[key] = Audience(key, [], set(key) - suspected)
         audience.senders.append(sender)
-    submissions = {id(run.submission): run.submission for run in runs}.values()
     return Entry(
         instance=instance,
         runs=runs,
@@ -198,8 +210,8 @@ def entry_of(instance: int, runs: list[Run[C]], suspected: set[ProcessId]) -> En
         last=last,
         awaited=set(parts) - suspected,
         audiences=list(audiences.values()),
-        n_bytes=sum(submission.n_bytes for submission in submissions),
-        config_bytes=sum(submission.config_bytes for submission in submissions),
+        n_bytes=n_bytes,
+        config_bytes=config_bytes,
         weights=weights,
     )
 
@@ -308,7 +320,7 @@ class Window(Generic[C]):
         self.entries[entry.instance] = entry
         self.n_bytes += entry.n_bytes
         self.config_bytes += entry.config_bytes
-        for process in entry.deliveries:
+        for process in entry.last:
             if process not in entry.awaited:
                 continue
             outbox = self.outbox(process)
