@@ -16,7 +16,7 @@ from typing import Any
 from crescando import wire
 from crescando.assembly import Assembly
 from crescando.client.base import ReadOutcome, WriteOutcome
-from crescando.consensus.multipaxos.replica import PaxosTiming
+from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.engine.base import Engine
 from crescando.process import ProcessCore
 from crescando.roles.client import Client
