@@ -39,7 +39,7 @@ class FrameKind(IntEnum):
     MESSAGE = 5
 
 
-_KINDS = frozenset(FrameKind)
+_KINDS = {int(kind): kind for kind in FrameKind}
 
 
 def header(kind: FrameKind, n_bytes: int) -> bytes:
@@ -83,27 +83,31 @@ class Framer:
             self._pieces.clear()
         at, end = 0, len(data)
         while end - at >= HEADER_BYTES:
-            magic, version, kind, n_bytes = _HEADER.unpack_from(data, at)
-            self._check(magic, version, kind, n_bytes)
+            magic, version, number, n_bytes = _HEADER.unpack_from(data, at)
+            kind = _KINDS.get(number)
+            if magic != MAGIC or version != VERSION or kind is None or n_bytes > self.body_bytes_max:
+                raise self._fault_of(magic, version, number, n_bytes)
             stop = at + HEADER_BYTES + n_bytes
             if stop > end:
                 self._keep(data[at:], HEADER_BYTES + n_bytes)
                 return
-            yield FrameKind(kind), data[at + HEADER_BYTES : stop]
+            yield kind, data[at + HEADER_BYTES : stop]
             at = stop
-        self._keep(data[at:], HEADER_BYTES)
+        if at < end:
+            self._keep(data[at:], HEADER_BYTES)
+        else:
+            self._n_kept, self._n_wanted = 0, HEADER_BYTES
 
     def _keep(self, rest: bytes, n_wanted: int) -> None:
         self._n_kept, self._n_wanted = len(rest), n_wanted
         if rest:
             self._pieces.append(rest)
 
-    def _check(self, magic: int, version: int, kind: int, n_bytes: int) -> None:
+    def _fault_of(self, magic: int, version: int, kind: int, n_bytes: int) -> RemoteProtocolError:
         if magic != MAGIC:
-            raise RemoteProtocolError("not a frame of this protocol")
+            return RemoteProtocolError("not a frame of this protocol")
         if version != VERSION:
-            raise RemoteProtocolError(f"frame version {version}, but this process speaks {VERSION}")
+            return RemoteProtocolError(f"frame version {version}, but this process speaks {VERSION}")
         if kind not in _KINDS:
-            raise RemoteProtocolError(f"unknown kind of frame {kind}")
-        if n_bytes > self.body_bytes_max:
-            raise RemoteProtocolError(f"a frame of {n_bytes} bytes; at most {self.body_bytes_max} are taken")
+            return RemoteProtocolError(f"unknown kind of frame {kind}")
+        return RemoteProtocolError(f"a frame of {n_bytes} bytes; at most {self.body_bytes_max} are taken")

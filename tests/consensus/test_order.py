@@ -275,3 +275,17 @@ def _walk(n: int, seed: int) -> None:
         values = group.values(me)
         assert values[-1] == "last", f"seed {seed}: {me} learned {values[-3:]}"
         assert len(values) == len(set(values)), f"seed {seed}: a value was learned twice"
+
+
+def test_a_vote_that_comes_when_all_is_decided_is_quiet() -> None:
+    group = led_by_r1()
+    group.propose(R1, "a")
+    group.deliver(R1, R2)
+    group.deliver(R1, R3)
+
+    group.deliver(R2, R1)
+    assert not group[R1].is_quiet
+    group.deliver(R3, R1)
+
+    assert group[R1].is_quiet
+    assert group.values(R1) == ["a"]
