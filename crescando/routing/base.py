@@ -97,8 +97,7 @@ Route = Mapping[ProcessId, Scope] | Refusal
 """Where the messages of one group go, or why they go nowhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class Routes:
+class Routes(msgspec.Struct, frozen=True):
     """The routing of a run of messages, all at one Config.
 
     Attributes
@@ -233,8 +232,7 @@ class NotStable(msgspec.Struct, frozen=True, array_like=True):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class StableEvent:
+class StableEvent(msgspec.Struct, frozen=True):
     """Every own number up to `upto` is decided upon, with these exceptions.
 
     Refusals may be told ahead, for numbers above `upto`, and told again later.

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+import msgspec
 import numpy as np
 
 from crescando.routing.base import Config, Refusal, Route, Routes, destset, route, transition
@@ -29,8 +30,7 @@ DEPARTED_MAX = 4096
 """Former members whose last learned number is remembered, to answer late resubmissions."""
 
 
-@dataclass(frozen=True, slots=True)
-class Run(Generic[C]):
+class Run(msgspec.Struct, Generic[C], frozen=True):
     """Appended messages of one submission, all routed by one Config.
 
     Attributes
