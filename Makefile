@@ -31,7 +31,7 @@ soak-differential: $(READY)
 # Every interleaving of the small scopes, deeper than the tests go; some ten minutes and 1.5 GB.
 .PHONY: torture
 torture: $(READY)
-	$(BIN)/python -m tests.simulation.small_scopes
+	$(BIN)/python -m tests.simulation.torture
 
 # The ordering path under faults; 20000 seeds are the measure, and take half an hour on two cores.
 SEEDS ?= 20000

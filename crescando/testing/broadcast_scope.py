@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from crescando import wire
 from crescando.consensus.base import AtomicBroadcast, BroadcastOutput
 from crescando.consensus.multipaxos.messages import Accept, Accepted, Promise
-from crescando.consensus.multipaxos.replica import PaxosTiming
+from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.process import Output
 from crescando.routing.ecast.messages import Batch
 from crescando.testing.scope import Ask, Fact, Facts, Seen
@@ -56,7 +56,7 @@ class Member:
         self.broadcast.on_disconnected(peer, now_s)
 
     def on_refused(self, peer: ProcessId, now_s: float) -> None:
-        """Members are not told yet."""
+        self.broadcast.on_refused(peer, now_s)
 
     def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
         self.broadcast.on_message(peer, message, now_s)
@@ -69,6 +69,9 @@ class Member:
             for peer in result.snapshot_for:
                 self.broadcast.provide_snapshot(peer, self.broadcast.learned, self.learned)
             self._take(self.broadcast.flush(now_s), out)
+        if getattr(self.broadcast, "is_quiet", False):
+            # It speaks of the turn that ends here: states that differ by it alone are the same.
+            self.broadcast.is_quiet = False  # type: ignore[attr-defined]
         return out
 
     def _take(self, result: BroadcastOutput[str], out: Output) -> None:
@@ -206,8 +209,7 @@ def word_of(value: Any) -> Hashable:
     """Give a proposed value as a word to compare it by."""
     if value is None or isinstance(value, str):
         return value
-    word = wire.encode_any(value)
-    return word if isinstance(value, Batch) else ("inner", word)
+    return wire.encode_any(value) if isinstance(value, Batch) else ("inner", value)
 
 
 def given_out(word: Hashable) -> Hashable:

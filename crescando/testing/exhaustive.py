@@ -15,7 +15,7 @@ to prove equal first; and a single process's turn is computed only once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from crescando.testing.scope import Left, Scope
@@ -103,7 +103,7 @@ class Explorer:
         states_max : int
             With more states, the exploration ends with the last depth that it finished.
         until : frozenset of str
-            Go on after a violation until all of these kinds were found.
+            Go on after a violation until one of these kinds was found.
         """
         found = Exploration()
         numbers = {self.first: 0}
@@ -111,7 +111,8 @@ class Explorer:
             end = len(self._states)
             for number in range(len(self._after), end):
                 self._expand(number, numbers, found)
-                if len(self._states) > states_max or (found.violations and until <= found.violations.keys()):
+                is_found = found.violations and (not until or until & found.violations.keys())
+                if is_found or len(self._states) > states_max:
                     self._count(found)
                     return found
             found.depth += 1
@@ -139,6 +140,12 @@ class Explorer:
                     found.violations[kind] = Violation(fault, self._schedule(number, action))
         found.transitions += len(following)
         self._after.append(tuple(following))
+
+    def resting(self) -> Iterator[tuple[State, tuple[str, ...]]]:
+        """Give every state met in which everything had arrived, and a shortest schedule to it."""
+        for number, state in enumerate(self._states):
+            if number and self.whole.is_at_rest(state):
+                yield state, self._schedule(*self._origin[number])
 
     def _schedule(self, number: int, action: Action) -> tuple[str, ...]:
         words = [self.whole.describe(self._states[number], action)]

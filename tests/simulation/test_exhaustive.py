@@ -10,6 +10,7 @@ import pytest
 from crescando.testing.exhaustive import Explorer
 from crescando.testing.scope import Left
 from crescando.testing.whole import END, SETTLE, Whole
+from tests.simulation.membership_scopes import RECONFIGURATION_PLANTS
 from tests.simulation.small_scopes import CASES, LED, PLANTS, R2, Plant, group, only, promise_without_votes
 
 pytestmark = pytest.mark.simulation
@@ -34,11 +35,11 @@ def test_every_schedule_of_a_scope_is_correct(
     assert not case.changes_leader or found.with_leader_change > 0
 
 
-@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
+@pytest.mark.parametrize("plant", [*PLANTS, *RECONFIGURATION_PLANTS], ids=lambda plant: plant.__name__)
 def test_a_planted_fault_is_found(plant: Plant, record_property: Callable[[str, object], None]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         case, kinds = plant(patch)
-        found = case.explore()
+        found = case.explore(until=kinds)
 
     named = sorted(kinds & found.violations.keys())
     assert named, f"looked for {sorted(kinds)}: {found}"
