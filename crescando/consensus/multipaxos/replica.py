@@ -128,9 +128,9 @@ class Replica(Follower[V]):
     def is_backed(self, now_s: float) -> bool:
         if not self.is_leader:
             return False
-        answered = self._tenure.answered_since(now_s - self.timing.election_s)
-        answered.add(self.me)
-        return self.memberships.is_quorum(answered, self.learned + 1)
+        since_s = now_s - self.timing.election_s
+        governing = self.memberships.since(self.learned + 1)
+        return all(self._tenure.is_backed_by(membership, since_s) for membership in governing)
 
     # Inputs.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from crescando.consensus.multipaxos.messages import HeartbeatReply
 from crescando.consensus.multipaxos.timing import PaxosTiming
+from crescando.consensus.quorum import Membership
 from crescando.types import ProcessId
 
 
@@ -58,9 +59,13 @@ class Tenure:
         self.answered_s[peer] = max(message.sent_s, self.answered_s.get(peer, message.sent_s))
         self.learned_by[peer] = message.learned
 
-    def answered_since(self, since_s: float) -> set[ProcessId]:
-        """Give the members that answered a heartbeat sent at or after a time."""
-        return {peer for peer, sent_s in self.answered_s.items() if sent_s >= since_s}
+    def is_backed_by(self, membership: Membership, since_s: float) -> bool:
+        """Say whether a majority, with this member, answered a heartbeat sent at or after a time."""
+        n = 0
+        for member in membership.members:
+            sent_s = self.answered_s.get(member)
+            n += (sent_s is not None and sent_s >= since_s) or member == self.me
+        return n >= membership.majority
 
     def informed_of(self, instance: int) -> set[ProcessId]:
         """Give the others that have learned everything up to an instance."""
