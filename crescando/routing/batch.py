@@ -2,7 +2,9 @@
 
 Rules of the file: a batch is immutable; its routing headers are fixed-width
 NumPy columns so that a router routes without decoding payloads; `shared` and
-payloads are opaque to routers. A single message is a batch of one.
+payloads are opaque to routers. A single message is a batch of one. Batches
+refer to nothing that could refer to them, and the garbage collector passes over
+them (``gc=False``).
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ class Message:
     payload: bytes
 
 
-class Submission(msgspec.Struct, frozen=True, array_like=True, tag="submission"):
+class Submission(msgspec.Struct, frozen=True, array_like=True, tag="submission", gc=False):
     """Consecutive messages of one sender, numbered ``first`` … ``first + n - 1``.
 
     Attributes
@@ -275,7 +277,7 @@ def _names_no_range(kind: U8, ranges: I64) -> bool:
     return bool(none.any() and (kind[none] != CONFIG).any())
 
 
-class Delivery(msgspec.Struct, frozen=True, array_like=True, tag="delivery"):
+class Delivery(msgspec.Struct, frozen=True, array_like=True, tag="delivery", gc=False):
     """The part of one submission that one destination delivers, in position order.
 
     Attributes

@@ -56,6 +56,8 @@ class _Encoded(msgspec.Struct, frozen=True, array_like=True, tag="rubberband/1")
     layout: MessageId | None
 
 
+# An enumeration's member costs ten times a name of the module.
+_CONFIG, _READ = MessageKind.CONFIG, MessageKind.READ
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 _DECODER = msgspec.msgpack.Decoder(_Encoded)
 
@@ -199,7 +201,7 @@ class Rubberband:
         Refusal
             If the message must not take effect; `admission` and `cover` say when.
         """
-        if message.kind is not MessageKind.CONFIG:
+        if message.kind is not _CONFIG:
             return self._data_destset(message)
         body = admitted(message, self.membership, self.ring, self.catalog)
         if body is None:
@@ -296,7 +298,7 @@ class Rubberband:
         if not message.ranges or any(low > high for low, high in message.ranges):
             return Refusal(MALFORMED)
         arcs = self.ring.mask(message.ranges)
-        if message.kind is MessageKind.READ:
+        if message.kind is _READ:
             return self._cover().read(arcs, message.replica_offset)
         return self._cover().write(arcs)
 
@@ -315,7 +317,7 @@ class Rubberband:
 
     def _transition(self, message: Message) -> tuple[Self, frozenset[ProcessId]]:
         """Give the next configuration and whom the message makes fail."""
-        if message.kind is not MessageKind.CONFIG:
+        if message.kind is not _CONFIG:
             return self, frozenset()
         try:
             body = admitted(message, self.membership, self.ring, self.catalog)
