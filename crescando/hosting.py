@@ -1,0 +1,147 @@
+"""The processes of one embedded cluster: started, found by name, ended.
+
+All of them share one event loop; slow work goes to the scanning threads and
+comes back into the loop. Everything here but `identify` is for the loop's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from crescando.engine.base import Engine
+from crescando.errors import CrescandoError, SpecError
+from crescando.loop import LoopThread
+from crescando.process import ProcessCore
+from crescando.pump import Pump
+from crescando.roles.storage import Execution
+from crescando.routing.ecast.router import Router
+from crescando.scanning import ScanThreads
+from crescando.transport.base import Transport
+from crescando.types import ProcessId
+
+
+@dataclass(slots=True)
+class Hosted:
+    """A running process: its pump, and what it scans with."""
+
+    core: ProcessCore | None
+    pump: Pump | None
+    engine: Engine | None = None
+    reason: str = ""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it takes turns."""
+        return self.pump is not None and self.pump.is_running
+
+    def forget(self, reason: str) -> None:
+        """Keep nothing of a process that has ended but why it did: what it held may be large."""
+        self.core = self.pump = self.engine = None
+        self.reason = reason
+
+
+class Processes:
+    """Every process that was ever started here, the latest incarnation of a node last.
+
+    Parameters
+    ----------
+    loop : LoopThread
+    transport : Transport
+    scanner : ScanThreads
+    """
+
+    def __init__(self, loop: LoopThread, transport: Transport, scanner: ScanThreads) -> None:
+        self._loop = loop
+        self._transport = transport
+        self._scanner = scanner
+        self._known: dict[ProcessId, Hosted] = {}
+
+    def __getitem__(self, process: ProcessId) -> Hosted:
+        return self._known[process]
+
+    def __iter__(self) -> Iterator[ProcessId]:
+        return iter(self._known)
+
+    def values(self) -> Iterator[Hosted]:
+        """Give the state of each."""
+        return iter(list(self._known.values()))
+
+    def of_role(self, role: str) -> tuple[ProcessId, ...]:
+        """Give the latest incarnation of each node of a role."""
+        return tuple({process.node: process for process in self._known if process.role == role}.values())
+
+    def running_routers(self) -> Iterator[Router[Any]]:
+        """Give the routers that take turns."""
+        for hosted in self.values():
+            if hosted.is_running and isinstance(hosted.core, Router):
+                yield hosted.core
+
+    def leader(self) -> Router[Any] | None:
+        """Give the running router that leads by the highest ballot."""
+        leaders = (router for router in self.running_routers() if router.broadcast.is_leader)
+        return max(leaders, key=lambda router: router.broadcast.ballot, default=None)
+
+    def next_incarnation(self, former: ProcessId) -> ProcessId:
+        """Give the identity under which a node may come back."""
+        known = (p.incarnation for p in self._known if (p.role, p.node) == (former.role, former.node))
+        return ProcessId(former.role, former.node, max(known) + 1)
+
+    def run(
+        self,
+        core: ProcessCore,
+        engine: Engine | None = None,
+        *,
+        ended: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Start a process; `ended` is called if it stops by itself."""
+
+        def execute(work: Execution) -> None:
+            if hosted.engine is not None:
+                self._scanner.submit(partial(work.run, hosted.engine), partial(self._executed, pump))
+
+        def stopped(reason: str) -> None:
+            hosted.forget(reason)
+            ended()
+
+        pump = Pump(core, self._transport, self._loop, execute=execute, stopped=stopped)
+        hosted = self._known[core.me] = Hosted(core, pump, engine)
+        pump.start()
+
+    def end(self, process: ProcessId, reason: str) -> None:
+        """Let a process fail silently, with everything in its memory."""
+        hosted = self._known[process]
+        if hosted.pump is not None and hosted.pump.is_running:
+            hosted.pump.stop()
+            hosted.forget(reason)
+
+    def _executed(self, pump: Pump, result: Any, error: Exception | None) -> None:
+        """Bring a cycle's end from the scanning thread into the loop."""
+
+        def take() -> None:
+            if error is None:
+                pump.executed(result)
+            else:
+                # Whatever is not a function of operation and row must not be answered.
+                pump.fail(error)
+
+        with suppress(CrescandoError):
+            # A loop that has ended needs no results.
+            self._loop.hand_over(take)
+
+    def identify(self, process: ProcessId | str) -> ProcessId:
+        """Find a process by its identity, or by ``"storage/s2"``: then its last incarnation is meant.
+
+        Raises
+        ------
+        SpecError
+            If there is no such process.
+        """
+        for known in reversed(self._known):
+            if process == known or str(process) in (f"{known.role}/{known.node}", str(known)):
+                return known
+        names = ", ".join(f"{known.role}/{known.node}" for known in self._known)
+        raise SpecError(f"no process is called {process}; there are {names}")
