@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from crescando.consensus.base import Ballot
 from crescando.consensus.membership import Change
 from crescando.consensus.quorum import Membership
 from crescando.routing.ecast.application import Application
@@ -83,6 +84,19 @@ def test_everybody_is_told_of_a_change_and_the_new_router_asks_for_the_session()
 
     assert (S0, Routers(0, 1, (R1, R2, R3))) in output.send
     assert R3 not in output.connect
+
+
+def test_one_that_knows_no_leader_asks_everybody_it_has_no_session_with() -> None:
+    order = ScriptedOrder(R2, R1, R3)
+    router: Router[Rubberband] = Router(R2, config=CONFIG, broadcast=order)
+    router.on_start(0.0)
+    router.on_connected(R1, 0.0)
+    router.flush(0.0)
+
+    assert router.flush(1.0).connect == [R3]
+
+    order.depose(Ballot(1, R1))
+    assert router.flush(2.0).connect == []
 
 
 def test_a_router_that_left_is_not_asked_for_again() -> None:

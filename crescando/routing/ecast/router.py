@@ -101,6 +101,7 @@ class Router(Generic[C]):
         self._stable_hint: StableUpTo | None = None
         self._hinted = 0
         self._reconnect: dict[ProcessId, float] = {}
+        self._met: set[ProcessId] = set()
         self._out = Output()
         self.is_quiet = False
 
@@ -131,13 +132,16 @@ class Router(Generic[C]):
         """Begin a session; an application process speaks first."""
         if peer.role == self.me.role:
             self._reconnect.pop(peer, None)
+            self._met.add(peer)
             self.broadcast.on_connected(peer, now_s)
 
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
         """End a session: what it was sent and did not confirm will be sent again."""
         if peer.role == self.me.role:
             self.broadcast.on_disconnected(peer, now_s)
+            self._met.discard(peer)
             if peer in self.broadcast.peers and self._asks(peer):
+                self._reconnect.pop(peer, None)
                 self._out.connect.append(peer)
             return
         self._sessions.pop(peer, None)
@@ -377,6 +381,8 @@ class Router(Generic[C]):
 
     def flush(self, now_s: float) -> Output:
         """Learn, take or give up leadership, propose, forward, answer."""
+        if self.broadcast.leader is None:
+            self._look_around(now_s)
         if self._reconnect:
             self._ask_again(now_s)
         result = self.broadcast.flush(now_s)
@@ -410,6 +416,12 @@ class Router(Generic[C]):
             min(self._reconnect.values()) if self._reconnect else None,
         )
         return out
+
+    def _look_around(self, now_s: float) -> None:
+        """Ask everybody known for a session: those who should ask us may not know us any more."""
+        for peer in self.broadcast.peers:
+            if peer not in self._met:
+                self._reconnect.setdefault(peer, now_s + RECONNECT_S)
 
     def _ask_again(self, now_s: float) -> None:
         """Ask those for a session that refused one a while ago."""
