@@ -257,8 +257,8 @@ def fault_of(batch: Submission) -> str:
 def _ascends(offsets: I64) -> bool:
     if len(offsets) <= FEW:
         numbers = offsets.tolist()
-        return numbers == sorted(numbers)
-    return not (offsets[1:] < offsets[:-1]).any()
+        return bool(numbers == sorted(numbers))
+    return bool((offsets[1:] >= offsets[:-1]).all())
 
 
 def _exceeds(low: U64, high: U64) -> bool:
