@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from crescando.process import Output
-from crescando.routing.base import ExpelledEvent, Multicast
+from crescando.routing.base import ExpelledEvent
 from crescando.routing.batch import Message, submission
 from crescando.testing.scenario import Draft
+from crescando.testing.trace import RecordedMulticast
 from crescando.types import ProcessId
 
 
@@ -19,12 +20,12 @@ class Member:
     Parameters
     ----------
     me : ProcessId
-    multicast : Multicast
+    multicast : RecordedMulticast
     rng : random.Random
         Source of the replica offsets of its messages.
     """
 
-    def __init__(self, me: ProcessId, multicast: Multicast, rng: random.Random) -> None:
+    def __init__(self, me: ProcessId, multicast: RecordedMulticast, rng: random.Random) -> None:
         self.me = me
         self.multicast = multicast
         self.rng = rng

@@ -322,8 +322,10 @@ class OrderWorld(World):
 
     def is_at_rest(self) -> bool:
         """Whether every live member knows what became of all it has sent, and routers keep nothing of it."""
-        if any(self.members[process].multicast.n_unstable for process in self.useful_members()):
-            return False
+        for process in self.useful_members():
+            multicast = self.members[process].multicast
+            if multicast.n_unstable or multicast.has_events:
+                return False
         if any(router.window.n_pending for router in self.group.members()):
             return False
         return self.group.is_whole() or not self.is_healed_whole

@@ -108,6 +108,11 @@ class RecordedMulticast:
     def lead(self) -> ProcessId | None:
         return self.inner.lead
 
+    @property
+    def has_events(self) -> bool:
+        """Whether something has been decided that the process has not been told in a turn of its own."""
+        return self._told < self.inner.acknowledged
+
     def submit(self, batch: Submission) -> None:
         self.inner.submit(batch)
         self.trace.submitted.append(Submitted(self.me, batch, self._delivered))
