@@ -15,6 +15,7 @@ import msgspec
 
 from crescando import wire
 from crescando.consensus.base import AtomicBroadcast, BroadcastOutput
+from crescando.process import Output
 from crescando.routing.base import ExpelledEvent, Multicast, MulticastEvent, StableEvent
 from crescando.routing.batch import Delivery, Submission
 from crescando.routing.ecast.messages import Batch
@@ -161,7 +162,7 @@ class RecordedMulticast:
     def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
         self.inner.on_message(peer, message, now_s)
 
-    def flush(self, now_s: float) -> Any:
+    def flush(self, now_s: float) -> Output:
         return self.inner.flush(now_s)
 
 
