@@ -1,4 +1,4 @@
-"""How long nothing is acknowledged when the lead router dies or hangs, in virtual time, by default settings."""
+"""How long nothing is acknowledged when the lead router dies or hangs: virtual time, default settings."""
 
 from __future__ import annotations
 
