@@ -10,7 +10,7 @@ import pytest
 
 from crescando.consensus.base import Ballot
 from crescando.consensus.multipaxos.acceptor import Acceptor
-from crescando.consensus.multipaxos.messages import Accepted, Promise, Vote
+from crescando.consensus.multipaxos.messages import Promise, Vote
 from crescando.consensus.multipaxos.replica import Replica
 from crescando.routing.ecast import mseq as mseq_module
 from crescando.routing.ecast.application import Application
@@ -52,35 +52,14 @@ def forget_a_promise_at_restart(_: pytest.MonkeyPatch) -> Factories:
 
 
 def count_a_joiner_before_it_holds_the_tail(_: pytest.MonkeyPatch) -> Factories:
-    """A joiner promises and votes from its first moment, and gets what it is asked about much later."""
+    """A joiner says at the first heartbeat that it holds everything, before it has got any of it."""
 
     class Eager(Replica[Any]):
-        _waits = 12
-        _is_counted = False
-
-        @property
-        def is_member(self) -> bool:
-            return super().is_member or (self._is_counted and not self._is_informed)
-
-        def _on_prepare(self, peer: ProcessId, message: Any, now_s: float) -> None:
-            if self._is_informed:
-                super()._on_prepare(peer, message, now_s)
-            else:
-                self._is_counted = True
-                self._send(peer, Promise(message.ballot, (), message.first - 1, 0))
-
-        def _on_accept(self, peer: ProcessId, message: Any, now_s: float) -> None:
-            if self._is_informed:
-                super()._on_accept(peer, message, now_s)
-            else:
-                self._send(peer, Accepted(message.ballot, message.instance))
-
-        def _on_snapshot(self, message: Any, now_s: float) -> None:
-            self._waits -= 1
-            if self._is_informed or self._waits < 0:
-                super()._on_snapshot(message, now_s)
-            else:
-                self._fetching = None
+        def _on_heartbeat(self, peer: ProcessId, message: Any, now_s: float) -> None:
+            if not self._is_informed:
+                self._is_informed = True
+                self.learner.jump(message.chosen)
+            super()._on_heartbeat(peer, message, now_s)
 
     return Factories(replica=Eager)
 
@@ -190,6 +169,9 @@ def never_ask_a_router_again(_: pytest.MonkeyPatch) -> Factories:
     class Shy(Router[Any]):
         def on_refused(self, peer: Any, now_s: float) -> None:
             """Leaves it at that."""
+
+        def _look_around(self, now_s: float) -> None:
+            """Nor does it when it knows no leader."""
 
     return Factories(router=Shy)
 

@@ -10,8 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from crescando.consensus.base import NO_BALLOT
-from crescando.consensus.multipaxos.messages import Promise, Vote
+from crescando.consensus.multipaxos.messages import Promise
 from crescando.consensus.multipaxos.replica import Replica
 from crescando.errors import LostError, RefusedError
 from crescando.roles.client import Client, Completion
@@ -51,17 +50,6 @@ def promise_without_votes(_: pytest.MonkeyPatch) -> Factories:
             return Promise(promise.ballot, (), promise.learned, promise.trimmed)
 
     return Factories(replica=Forgetful)
-
-
-def prefer_the_lowest_ballot(_: pytest.MonkeyPatch) -> Factories:
-    class Backwards(Replica[Any]):
-        def _promise(self, prepare: Any) -> Any:
-            promise = super()._promise(prepare)
-            # Every vote claims to be of no ballot, so that the first one seen wins.
-            votes = tuple(v if v.is_chosen else Vote(v.instance, NO_BALLOT, v.value) for v in promise.votes)
-            return Promise(promise.ballot, votes, promise.learned, promise.trimmed)
-
-    return Factories(replica=Backwards)
 
 
 def route_by_the_config_before_the_last_change(patch: pytest.MonkeyPatch) -> Factories:
@@ -241,6 +229,9 @@ def never_ask_a_router_again(_: pytest.MonkeyPatch) -> Factories:
         def on_refused(self, peer: Any, now_s: float) -> None:
             """Leaves it at that."""
 
+        def _look_around(self, now_s: float) -> None:
+            """Nor does it when it knows no leader."""
+
     return Factories(router=Shy)
 
 
@@ -267,7 +258,6 @@ PLANTS: dict[str, Plant] = {
     for plant in (
         acknowledge_before_a_majority,
         promise_without_votes,
-        prefer_the_lowest_ballot,
         route_by_the_config_before_the_last_change,
         take_numbers_beyond_a_gap,
         dedupe_by_the_stable_watermark,
@@ -291,7 +281,6 @@ PLANTS: dict[str, Plant] = {
 
 KINDS_OF_INTEREST = {
     "acknowledge_before_a_majority": ("usurp", "partition"),
-    "prefer_the_lowest_ballot": ("usurp",),
     "take_numbers_beyond_a_gap": ("usurp",),
     "dedupe_by_the_stable_watermark": ("usurp",),
     "forget_watermarks_at_failover": ("crash_router", "usurp"),
