@@ -13,10 +13,10 @@ from crescando.testing.groups import GroupsScenario
 from crescando.testing.order import OrderWorld
 from crescando.testing.order_run import draw_order_faults, judge_world, run_order
 from crescando.testing.runs import WORLDS
+from crescando.testing.scenario import Scenario
 from crescando.testing.shrink import shrink
 from crescando.testing.soak import shortfalls, soak, summary
 from crescando.testing.transcript import describe_fault, describe_trace, describe_verdict
-from crescando.testing.verdict import Verdict
 from crescando.types import ProcessId
 
 
@@ -28,9 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     one.add_argument("--world", choices=sorted(WORLDS), default="ecast")
     add = partial(commands.add_parser, parents=[one])
     many = add("soak", help="run many seeds in several processes")
-    many.add_argument("--seeds", type=int, default=1000)
+    many.add_argument("--seeds", type=_at_least_one, default=1000)
     many.add_argument("--first", type=int, default=0)
-    many.add_argument("--workers", type=int, default=2)
+    many.add_argument("--workers", type=_at_least_one, default=2)
     again = add("replay", help="run one seed and print schedule, counters and violations")
     again.add_argument("seed", type=int)
     again.add_argument("--trace", action="store_true", help="print what was learned and delivered")
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.world != "ecast":
             parser.error("only the world 'ecast' prints its trace")
         return _replay_in_full(given.seed, messages=given.messages)
-    verdict = WORLDS[given.world].run(given.seed)
+    verdict = WORLDS[given.world].attempt(given.seed)
     print(describe_verdict(verdict))
     return int(not verdict.is_correct)
 
@@ -59,36 +59,48 @@ def _soak(world: str, seeds: range, workers: int) -> int:
 
 
 def _shrink(world: str, seed: int) -> int:
-    run = partial(_run_faults, world, seed)
-    verdict = WORLDS[world].run(seed)
+    attempt = WORLDS[world].attempt
+    verdict = attempt(seed)
     if verdict.is_correct:
         print(f"seed {seed} does not fail")
         return 0
-    least = shrink(run, verdict.faults)
+    least = shrink(lambda faults: attempt(seed, faults=faults), verdict.faults)
     print(f"{len(verdict.faults)} faults, of which it takes {len(least.faults)}:")
     print(describe_verdict(least))
     return 1
 
 
-def _run_faults(world: str, seed: int, faults: Sequence[Fault]) -> Verdict:
-    return WORLDS[world].run(seed, faults=faults)
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than one")
+    return number
+
+
+class _TellingWorld(OrderWorld):
+    """Prints messages and faults as they come; it schedules nothing, so that the run is the same."""
+
+    def __init__(self, seed: int, *, scenario: Scenario) -> None:
+        super().__init__(seed, scenario=scenario)
+        self.network.witness = self._tell
+
+    def _tell(self, sender: ProcessId, receiver: ProcessId, message: object) -> None:
+        self.watch.on_send(sender, receiver, message)
+        print(f"{self.time.now_s():9.5f}  {sender} -> {receiver}  {str(message)[:160]}")
+
+    def inject(self, fault: Fault) -> None:
+        print(f"---- {describe_fault(fault)}")
+        super().inject(fault)
 
 
 def _replay_in_full(seed: int, *, messages: bool) -> int:
-    world, faults = OrderWorld(seed, scenario=GroupsScenario()), draw_order_faults(seed)
-    witness = world.network.witness
-
-    def tell(sender: ProcessId, receiver: ProcessId, message: object) -> None:
-        if witness is not None:
-            witness(sender, receiver, message)
-        print(f"{world.time.now_s():9.5f}  {sender} -> {receiver}  {str(message)[:160]}")
-
-    if messages:
-        world.network.witness = tell
-        for fault in faults:
-            world.time.call_at(fault.when_s, partial(print, f"---- {describe_fault(fault)}"))
-    run_order(world, faults)
-    print("\n".join(describe_trace(world.trace)))
+    kind = _TellingWorld if messages else OrderWorld
+    world, faults = kind(seed, scenario=GroupsScenario()), draw_order_faults(seed)
+    try:
+        run_order(world, faults)
+    finally:
+        # Of a run that breaks down it says how far it came.
+        print("\n".join(describe_trace(world.trace)))
     verdict = judge_world(world, faults)
     print(describe_verdict(verdict))
     return int(not verdict.is_correct)

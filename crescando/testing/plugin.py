@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from crescando.testing.order_run import run_order_seed
+from crescando.testing.attempt import attempt
+from crescando.testing.order_run import draw_order_faults, run_order_seed
 from crescando.testing.scenario import Scenario
 from crescando.testing.shrink import shrink
 from crescando.testing.transcript import describe_verdict
@@ -39,27 +40,31 @@ def simulate_order(request: pytest.FixtureRequest) -> Iterator[SimulateOrder]:
     Raises
     ------
     pytest.fail.Exception
-        If a seed has a violation; the text holds its shortest schedule.
+        If a seed has a violation; the text holds its shortest schedule, and how to run that seed alone.
     """
     marker = request.node.get_closest_marker("order_seeds")
     seeds = _seeds_of(*marker.args, **marker.kwargs) if marker is not None else range(SEEDS)
+    before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     yield partial(simulate, seeds)
-    logging.disable(logging.NOTSET)
+    logging.disable(before)
 
 
 def simulate(seeds: range, scenario: Scenario) -> int:
     """Run seeds, and fail with the first one that goes wrong."""
+    run = partial(attempt, partial(run_order_seed, scenario=scenario), draw_order_faults)
     n_messages = 0
     for seed in seeds:
-        run = partial(run_order_seed, seed, scenario=scenario)
-        verdict = run()
+        verdict = run(seed)
         if not verdict.is_correct:
-            least = shrink(lambda faults, run=run: run(faults=faults), verdict.faults)  # type: ignore[misc]
-            pytest.fail(f"{type(scenario).__qualname__}: {describe_verdict(least)}", pytrace=False)
+            least = shrink(lambda faults, seed=seed: run(seed, faults=faults), verdict.faults)  # type: ignore[misc]
+            again = f"this seed alone: @pytest.mark.order_seeds(1, first={seed})"
+            pytest.fail(f"{type(scenario).__qualname__}: {describe_verdict(least)}\n{again}", pytrace=False)
         n_messages += verdict.counted["appended"]
     return n_messages
 
 
 def _seeds_of(n: Any, first: Any = 0) -> range:
+    if int(n) < 1:
+        raise pytest.UsageError("order_seeds(n, first=0): a test that runs no seed shows nothing")
     return range(int(first), int(first) + int(n))

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from crescando.engine.scan import ScanEngine
-from crescando.testing.faults import KINDS, Fault
+from crescando.testing.attempt import Draw, Run, attempt
+from crescando.testing.cluster import SimulatedCluster
+from crescando.testing.faults import KINDS, Fault, draw_faults
 from crescando.testing.order_faults import INJECTIONS
-from crescando.testing.order_run import run_order_seed
-from crescando.testing.simulation import run_seed
+from crescando.testing.order_run import draw_order_faults, run_order_seed
+from crescando.testing.simulation import SPAN_S, run_seed
 from crescando.testing.situations import SITUATIONS
 from crescando.testing.verdict import Verdict
-
-
-class Run(Protocol):
-    """Runs one seed, under its own schedule of faults or another."""
-
-    def __call__(self, seed: int, *, faults: Sequence[Fault] | None = None) -> Verdict: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +22,9 @@ class Known:
 
     Attributes
     ----------
+    run : Run
+    draw : Draw
+        Gives the schedule that `run` follows by itself.
     kinds, situations : tuple of str
         Faults and rare situations that a long soak must meet often enough.
     share : str
@@ -34,14 +32,24 @@ class Known:
     """
 
     run: Run
+    draw: Draw
     kinds: tuple[str, ...]
     situations: tuple[str, ...] = ()
     share: str = ""
+
+    def attempt(self, seed: int, *, faults: Sequence[Fault] | None = None) -> Verdict:
+        """Run a seed; one that breaks down altogether has a verdict too."""
+        return attempt(self.run, self.draw, seed, faults=faults)
 
 
 def run_cluster_seed(seed: int, *, faults: Sequence[Fault] | None = None) -> Verdict:
     """Run a seed of a whole cluster with the scan engine, judged by the Config's scalar methods."""
     return run_seed(seed, engine=small_engine, faults=None if faults is None else list(faults))
+
+
+def draw_cluster_faults(seed: int) -> list[Fault]:
+    """Give the schedule of a seed, which is drawn after what the cluster itself needs."""
+    return draw_faults(SimulatedCluster(seed, engine=small_engine).rng, span_s=SPAN_S)
 
 
 def small_engine() -> ScanEngine:
@@ -50,6 +58,6 @@ def small_engine() -> ScanEngine:
 
 
 WORLDS: dict[str, Known] = {
-    "ecast": Known(run_order_seed, tuple(INJECTIONS), SITUATIONS, "fault_during_change"),
-    "cluster": Known(run_cluster_seed, KINDS),
+    "ecast": Known(run_order_seed, draw_order_faults, tuple(INJECTIONS), SITUATIONS, "fault_during_change"),
+    "cluster": Known(run_cluster_seed, draw_cluster_faults, KINDS),
 }

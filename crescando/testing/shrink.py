@@ -40,8 +40,17 @@ def shrink(run: RunFaults, faults: Sequence[Fault]) -> Verdict:
     best = run(faults)
     if best.is_correct:
         raise ValueError(f"seed {best.seed} does not fail under this schedule")
+    while True:
+        least = _leave_out(run, best)
+        best = _shorten(run, least)
+        if best is least:
+            return best
+        # Where a fault is shorter, it may take fewer others.
+
+
+def _leave_out(run: RunFaults, best: Verdict) -> Verdict:
     parts = 2
-    while len(best.faults) >= 1:
+    while best.faults:
         size = max(1, len(best.faults) // parts)
         found = _first_failing(run, _without_parts(best.faults, size))
         if found is not None:
@@ -50,7 +59,7 @@ def shrink(run: RunFaults, faults: Sequence[Fault]) -> Verdict:
             break
         else:
             parts = min(2 * parts, len(best.faults))
-    return _shorten(run, best)
+    return best
 
 
 def _shorten(run: RunFaults, best: Verdict) -> Verdict:
