@@ -362,12 +362,11 @@ class SimulatedNetwork(Transport):
             event(endpoint)
 
     def _open(self, process: ProcessId, peer: ProcessId) -> None:
-        near_endpoint = self._endpoints.get(process)
-        if near_endpoint is None or peer in self._channels.get(process, {}):
+        if process not in self._endpoints or peer in self._channels[process]:
             return
         is_cut = (process, peer) in self.faults.cut or (peer, process) in self.faults.cut
         if peer not in self._endpoints or is_cut:
-            near_endpoint.refused(peer)
+            self._when_read(process, partial(self._refuse, process, peer))
             return
         stale = self._channels[peer].get(process)
         if stale is not None:
@@ -380,6 +379,11 @@ class SimulatedNetwork(Transport):
         self._channels[peer][process] = far
         self._begin(near, far)
         self._begin(far, near)
+
+    def _refuse(self, process: ProcessId, peer: ProcessId) -> None:
+        endpoint = self._endpoints.get(process)
+        if endpoint is not None:
+            endpoint.refused(peer)
 
     def _begin(self, near: SimulatedChannel, far: SimulatedChannel) -> None:
         self.dispatch(near, far.begin)

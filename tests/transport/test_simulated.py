@@ -466,6 +466,19 @@ def test_a_session_with_a_stalled_process_begins_and_its_end_knows_when_it_wakes
     assert b.log == [("opened", A), ("received", A, 1)]
 
 
+def test_a_stalled_process_learns_when_it_wakes_that_it_was_refused() -> None:
+    net = Net()
+    a = Witness(net, A)
+    net.network.connect(A, B)
+    net.network.stall(A)
+    net.settle()
+    assert a.log == []
+
+    net.network.wake(A)
+
+    assert a.log == [("refused", B)]
+
+
 def test_of_a_stalled_process_that_is_detached_nothing_is_kept() -> None:
     net = Net()
     a, b = net.pair()
