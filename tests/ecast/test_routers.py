@@ -186,3 +186,24 @@ def test_a_leader_that_is_no_router_any_more_is_heard_until_its_session_ends() -
     app.on_message(R1, Pulse(app.ballot, 7 << 20), 0.0)
 
     assert app.delivered == 7 << 20
+
+
+def test_a_leader_calls_on_whom_something_waits_for_and_who_does_not_come() -> None:
+    router, order = led_router(R1)
+    order.learn(batch(of(write(1))))
+    router.flush(0.0)
+    assert router.flush(1.0).connect == []
+
+    called = router.flush(2.5).connect
+
+    assert set(called) == {process for process, box in router.window.outboxes.items() if box.entries}
+    assert called
+    assert router.flush(2.6).connect == []
+
+
+def test_one_that_is_called_on_says_hello_to_a_router_it_never_heard_of() -> None:
+    app = Application(S0, (R1,))
+
+    app.on_connected(R3, 0.0)
+
+    assert app.flush(0.0).send == [(R3, Hello(0))]

@@ -14,6 +14,7 @@ is sent first; a session resumes at the position that the process states.
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from crescando.consensus.base import AtomicBroadcast, Ballot, BroadcastOutput
@@ -56,6 +57,11 @@ C = TypeVar("C", bound=Config)
 
 RECONNECT_S = 0.2
 """Pause before another router that refused a session is asked again."""
+
+CALL_S = 2.0
+"""Spacing of calls to processes that do not come although something waits for them."""
+
+CALLS_MAX = 64
 
 PULSES_MAX = 256
 """Signs of life sent at a time: with more sessions than this they come round in turns."""
@@ -102,6 +108,7 @@ class Router(Generic[C]):
         self._hinted = 0
         self._reconnect: dict[ProcessId, float] = {}
         self._met: set[ProcessId] = set()
+        self._call_at_s = 0.0
         self._out = Output()
         self.is_quiet = False
 
@@ -440,7 +447,7 @@ class Router(Generic[C]):
     def _change_leadership(self) -> None:
         self.proposer = Proposer(self.broadcast, self.limits)
         self.laggards = Laggards(self.limits.max_lag_s)
-        self._pulse_at_s = 0.0
+        self._pulse_at_s = self._call_at_s = 0.0
         self.reads.change_leadership()
         for peer in self._sessions:
             # Under a new leadership nothing is sent before the destination has
@@ -493,6 +500,7 @@ class Router(Generic[C]):
         if now_s < self._pulse_at_s:
             return
         self._pulse_at_s = now_s + self.limits.pulse_s
+        self._call_the_absent(now_s)
         self.laggards.look(self.window, now_s)
         ballot, credit = self.broadcast.ballot, self._credit
         for peer in self._next_pulsed():
@@ -505,6 +513,18 @@ class Router(Generic[C]):
         unstable = tuple(sorted(self.window.entries))
         notice = StableUpTo(self.broadcast.learned, lost, unstable)
         self._out.send.extend((router, notice) for router in self.broadcast.peers)
+
+    def _call_the_absent(self, now_s: float) -> None:
+        """Ask those for a session that something waits for and that do not come.
+
+        One that was cut off while every router it knew was replaced would look for those for ever.
+        """
+        if now_s < self._call_at_s:
+            return
+        absent = (p for p, box in self.window.outboxes.items() if box.entries and p not in self._sessions)
+        if self._call_at_s:
+            self._out.connect.extend(islice(absent, CALLS_MAX))
+        self._call_at_s = now_s + CALL_S
 
     def _next_pulsed(self) -> list[ProcessId]:
         if not self._pulsed:
