@@ -121,14 +121,14 @@ class Entry(Generic[C]):
             for group, target in enumerate(run.routes.routes):
                 if isinstance(target, Refusal):
                     continue
-                members = np.flatnonzero(run.routes.group == group)
-                for index in members.tolist():
-                    if kinds[index] == MessageKind.CONFIG:
-                        continue
-                    is_read = bool(kinds[index] == MessageKind.READ)
-                    if not _is_covered(target, self.confirmed, run.config, is_read=is_read):
-                        number = run.submission.first + run.start + index
-                        found.append((run.submission.sender, number))
+                is_of_group = run.routes.group == group
+                # Messages of one group and kind share their fate: it is judged once, not once each.
+                for kind in (MessageKind.READ, MessageKind.WRITE):
+                    members = np.flatnonzero(is_of_group & (kinds == kind))
+                    is_read = kind is MessageKind.READ
+                    if len(members) and not _is_covered(target, self.confirmed, run.config, is_read=is_read):
+                        first = run.submission.first + run.start
+                        found.extend((run.submission.sender, first + index) for index in members.tolist())
         return found
 
 
