@@ -72,7 +72,7 @@ class LoopBackend:
         self.core = core
         self._ended = ended
         self._loop = loop
-        self._pump = Pump(core, transport, loop, after_turn=self._after_turn, stopped=self._stopped)
+        self._pump = Pump(core, transport, loop.agenda, after_turn=self._after_turn, stopped=self._stopped)
         self._arrived: deque[tuple[int, Request]] = deque()
         self._is_woken = False
         self._operations: dict[int, _Waiting] = {}
@@ -182,8 +182,8 @@ class LoopBackend:
             tables = Rubberband.decode(completion.outcome).tables
             self._tables = {table.name: table for table in tables}
             if not check(self._tables, is_last=attempt >= CATALOG_ATTEMPTS):
-                again_s = self._loop.now_s() + CATALOG_RETRY_S
-                self._loop.call_at(again_s, lambda: self._ask_catalog(done, check, attempt + 1))
+                again_s = self._loop.agenda.now_s() + CATALOG_RETRY_S
+                self._loop.agenda.call_at(again_s, lambda: self._ask_catalog(done, check, attempt + 1))
 
         if not done.done():
             self.core.ask_config(self._call_back(answered))

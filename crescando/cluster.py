@@ -90,7 +90,7 @@ class Cluster:
         self.spec = spec
         self._assembly = Assembly(spec)
         self._loop = LoopThread("crescando")
-        self._hub = InProcessHub(self._loop)
+        self._hub = InProcessHub(self._loop.agenda)
         self._scanner = ScanThreads(spec.scan_threads)
         self._processes = Processes(self._loop, self._hub, self._scanner)
         self._routers = RouterGroup(self._processes, self._assembly, self._loop, seed)

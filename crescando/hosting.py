@@ -107,7 +107,7 @@ class Processes:
             hosted.forget(reason)
             ended()
 
-        pump = Pump(core, self._transport, self._loop, execute=execute, stopped=stopped)
+        pump = Pump(core, self._transport, self._loop.agenda, execute=execute, stopped=stopped)
         hosted = self._known[core.me] = Hosted(core, pump, engine)
         pump.start()
 

@@ -1,4 +1,4 @@
-"""The event loop of an embedded store, in one background thread.
+"""The event loop of an embedded store, in one background thread, and the agenda of the turns in it.
 
 All protocol cores of a store run in it, one turn at a time; users' threads and
 the scanning threads only hand things over.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
@@ -18,8 +20,58 @@ from crescando.pump import Handle
 T = TypeVar("T")
 
 
+ROUNDS_MAX = 64
+"""Rounds of turns that are taken before sockets and users' tasks get theirs."""
+
+
+class Agenda:
+    """What the processes of one event loop are to do; a `Scheduler` for pumps.
+
+    What one turn hands to another process of the same loop is taken up right
+    after, round by round, until nobody has anything to do: a pass through the
+    event loop costs as much as a turn, and one put takes ten of those.
+
+    Parameters
+    ----------
+    loop : asyncio.AbstractEventLoop
+        Everything is called in its thread.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.now_s: Callable[[], float] = time.monotonic
+        self._loop = loop
+        self._due: deque[Callable[[], None]] = deque()
+        self._is_scheduled = False
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call in the next round."""
+        self._due.append(callback)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._work)
+
+    def call_at(self, when_s: float, callback: Callable[[], None]) -> Handle:
+        """Call back at a time."""
+        return self._loop.call_later(when_s - self.now_s(), callback)
+
+    def _work(self) -> None:
+        due = self._due
+        take = due.popleft
+        try:
+            for _ in range(ROUNDS_MAX):
+                # What is added meanwhile is for the next round: inputs gather into turns.
+                for _ in range(len(due)):
+                    take()()
+                if not due:
+                    break
+        finally:
+            self._is_scheduled = bool(due)
+            if due:
+                self._loop.call_soon(self._work)
+
+
 class LoopThread:
-    """A running event loop; a `Scheduler` for pumps.
+    """A running event loop.
 
     Parameters
     ----------
@@ -28,12 +80,15 @@ class LoopThread:
 
     Attributes
     ----------
+    agenda : Agenda
+        For the processes that run in it.
     lock : threading.Lock
         Guards what users' threads and the loop share; never held for long.
     """
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
+        self.agenda = Agenda(self.loop)
         self.lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._is_stopped = False
@@ -42,17 +97,6 @@ class LoopThread:
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
-
-    # Scheduler.
-
-    def now_s(self) -> float:
-        return self.loop.time()
-
-    def call_soon(self, callback: Callable[[], None]) -> Handle:
-        return self.loop.call_soon(callback)
-
-    def call_at(self, when_s: float, callback: Callable[[], None]) -> Handle:
-        return self.loop.call_at(when_s, callback)
 
     # From other threads.
 

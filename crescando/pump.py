@@ -33,7 +33,7 @@ class Scheduler(Protocol):
         """Give monotonic seconds."""
         ...
 
-    def call_soon(self, callback: Callable[[], None]) -> Handle:
+    def call_soon(self, callback: Callable[[], None]) -> object:
         """Call back after what is due now."""
         ...
 
@@ -80,7 +80,7 @@ class Pump:
         self._stopped = stopped
         self._may_be_quiet = hasattr(core, "is_quiet")
         self._channels: dict[ProcessId, Channel] = {}
-        self._turn: Handle | None = None
+        self._has_turn = False
         self._wake: Handle | None = None
         self._wake_at_s: float | None = None
         self._armed_s = 0.0
@@ -98,15 +98,15 @@ class Pump:
             return
         self.is_running = False
         self._transport.detach(self.core.me)
-        for handle in (self._turn, self._wake):
-            if handle is not None:
-                handle.cancel()
+        if self._wake is not None:
+            self._wake.cancel()
         self._channels.clear()
 
     def need_turn(self) -> None:
         """See to it that a turn comes soon; many inputs share one."""
-        if self._turn is None and self.is_running:
-            self._turn = self._scheduler.call_soon(self._take_turn)
+        if not self._has_turn and self.is_running:
+            self._has_turn = True
+            self._scheduler.call_soon(self._take_turn)
 
     def executed(self, result: Any) -> None:
         """Take the completion of slow work."""
@@ -133,7 +133,7 @@ class Pump:
             self.fail(error)
             return
         # Most confirmations, say, are only counted: a turn for each would double a router's work.
-        if self._turn is None and not (self._may_be_quiet and self.core.is_quiet):  # type: ignore[attr-defined]
+        if not self._has_turn and not (self._may_be_quiet and self.core.is_quiet):  # type: ignore[attr-defined]
             self.need_turn()
 
     def closed(self, channel: Channel) -> None:
@@ -158,7 +158,7 @@ class Pump:
         self.need_turn()
 
     def _take_turn(self) -> None:
-        self._turn = None
+        self._has_turn = False
         if not self.is_running:
             return
         try:

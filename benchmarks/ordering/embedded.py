@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from benchmarks.ordering.cores import Destination, Sender
 from crescando.assembly import Assembly, Names
 from crescando.consensus.multipaxos.timing import PaxosTiming
+from crescando.loop import Agenda
 from crescando.process import ProcessCore
-from crescando.pump import Handle, Pump
+from crescando.pump import Pump
 from crescando.routing.ecast.application import Application
 from crescando.routing.rubberband.config import Rubberband
 from crescando.spec import ClusterSpec
@@ -34,21 +34,12 @@ def assembly_of(*, routers: int, storages: int, replication: int, election_s: fl
     return Assembly(spec, config=config)
 
 
-class LoopScheduler:
-    """The running event loop as a pump's clock and agenda."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.now_s = loop.time
-        self.call_soon: Callable[[Callable[[], None]], Handle] = loop.call_soon
-        self.call_at: Callable[[float, Callable[[], None]], Handle] = loop.call_at
-
-
 @dataclass
 class Processes:
     """The pumps that run in this process."""
 
     transport: Transport
-    scheduler: LoopScheduler
+    agenda: Agenda
     pumps: dict[ProcessId, Pump] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
@@ -58,7 +49,7 @@ class Processes:
         def stopped(why: str) -> None:
             self.faults.append(f"{core.me}: {why}")
 
-        pump = self.pumps[core.me] = Pump(core, self.transport, self.scheduler, stopped=stopped)
+        pump = self.pumps[core.me] = Pump(core, self.transport, self.agenda, stopped=stopped)
         if isinstance(core, Sender):
             core.wake = pump.need_turn
         pump.start()
@@ -92,8 +83,8 @@ class Embedded:
     def __init__(
         self, *, routers: int = 3, storages: int = 4, replication: int = 3, keeps: bool = False
     ) -> None:
-        scheduler = LoopScheduler(asyncio.get_running_loop())
-        self.processes = Processes(InProcessHub(scheduler), scheduler)
+        agenda = Agenda(asyncio.get_running_loop())
+        self.processes = Processes(InProcessHub(agenda), agenda)
         assembly = assembly_of(routers=routers, storages=storages, replication=replication)
         names = assembly.names
         self.replication = replication

@@ -20,9 +20,10 @@ from typing import Any
 
 from benchmarks.certificates import Authority
 from benchmarks.ordering.cores import Sender
-from benchmarks.ordering.embedded import LoopScheduler, Processes, assembly_of, until_ready
+from benchmarks.ordering.embedded import Processes, assembly_of, until_ready
 from benchmarks.ordering.node import AddressBook, transport_of
 from benchmarks.peers.processes import Group
+from crescando.loop import Agenda
 from crescando.routing.ecast.application import Application
 from crescando.types import ProcessId
 
@@ -139,7 +140,7 @@ class Fleet:
         if self._authority is not None:
             self._authority.issue(me)
         transport = transport_of(self._book, me, self._tls)
-        processes = Processes(transport, LoopScheduler(asyncio.get_running_loop()))
+        processes = Processes(transport, Agenda(asyncio.get_running_loop()))
         sender = Sender(me, Application(me, self._names.routers), creates=number == 0)
         self.processes.append(processes)
         self.senders.append(sender)

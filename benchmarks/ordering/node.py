@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ordering.cores import Destination
-from benchmarks.ordering.embedded import LoopScheduler, Processes, assembly_of
+from benchmarks.ordering.embedded import Processes, assembly_of
 from benchmarks.ordering.event_loop import run
 from crescando import wire
+from crescando.loop import Agenda
 from crescando.process import ProcessCore
 from crescando.routing.ecast.application import Application
 from crescando.routing.ecast.router import Router
@@ -113,7 +114,7 @@ async def serve(order: dict[str, Any]) -> None:
     book = AddressBook()
     core = _core(order)
     transport = transport_of(book, core.me, order["tls"])
-    processes = Processes(transport, LoopScheduler(asyncio.get_running_loop()))
+    processes = Processes(transport, Agenda(asyncio.get_running_loop()))
     _say(listening=await transport.listen(("127.0.0.1", 0)))
     lines = await _lines()
     calm_collector()
