@@ -326,6 +326,6 @@ class OrderWorld(World):
             multicast = self.members[process].multicast
             if multicast.n_unstable or multicast.has_events:
                 return False
-        if any(router.window.n_pending for router in self.group.members()):
+        if any(router.n_pending for router in self.group.members()):
             return False
         return self.group.is_whole() or not self.is_healed_whole

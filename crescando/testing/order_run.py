@@ -131,8 +131,8 @@ def _check_rest(world: OrderWorld) -> Violations:
         found.append(f"membership: {world.group.newest()} is not what was meant")
     for router in world.group.members():
         process = router.me
-        if router.window.n_pending:
-            found.append(f"memory: {process} keeps {router.window.n_pending} stable runs")
+        if router.n_pending:
+            found.append(f"memory: {process} keeps {router.n_pending} stable runs")
         if leader is not None and router.mseq.position == world.router(leader).mseq.position:
             configs.setdefault(router.mseq.config.digest(), []).append(process)
     if len(configs) > 1:

@@ -155,9 +155,9 @@ def _judge(world: SimulatedCluster, faults: list[Fault], judge: Judge, view: Cal
         owned=world.assembly.config.owned_arcs,
     )
     violations += [
-        f"memory: {process} keeps {node.core.window.n_pending} stable runs"
+        f"memory: {process} keeps {node.core.n_pending} stable runs"
         for process, node in world.nodes.items()
-        if node.is_alive and isinstance(node.core, Router) and node.core.window.n_pending
+        if node.is_alive and isinstance(node.core, Router) and node.core.n_pending
     ]
     ordered = {key: outcome for key, outcome in world.outcomes.items() if key not in asked}
     found, model = check_outcomes(q, world.workload, ordered, steps)

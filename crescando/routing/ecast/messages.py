@@ -161,13 +161,25 @@ class ConfigState(msgspec.Struct, frozen=True, array_like=True, tag="config-stat
 class StableUpTo(msgspec.Struct, frozen=True, array_like=True, tag="stable-up-to"):
     """The leader tells routers that every instance up to `instance` is stable, but some.
 
-    Names every lost message that its sender has not acknowledged: a follower
-    that trims could not find out by itself.
+    A follower that trims could not find out by itself what is told beside.
+
+    Attributes
+    ----------
+    lost : tuple of (ProcessId, int)
+        Every lost message that its sender has not acknowledged.
+    unstable : tuple of int
+    refusing : tuple of int
+        The instances from `refusing_since` on of which routing refused something.
+    trimmed : tuple of (ProcessId, int)
+        Per destination, the last position for it that is stable.
     """
 
     instance: int
     lost: tuple[tuple[ProcessId, int], ...]
     unstable: tuple[int, ...] = ()
+    refusing: tuple[int, ...] = ()
+    refusing_since: int = 1
+    trimmed: tuple[tuple[ProcessId, int], ...] = ()
 
 
 class Inject(msgspec.Struct, frozen=True, array_like=True, tag="inject"):

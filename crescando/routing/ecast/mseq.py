@@ -13,10 +13,10 @@ Sources: RB13 Alg. 2 lines 13–14 and §5.6; EC11 §4.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-import msgspec
 import numpy as np
 
 from crescando.routing.base import Config, Refusal, Route, Routes, destset, route, transition
@@ -30,8 +30,10 @@ DEPARTED_MAX = 4096
 """Former members whose last learned number is remembered, to answer late resubmissions."""
 
 
-class Run(msgspec.Struct, Generic[C], frozen=True):
+class Run(Generic[C]):
     """Appended messages of one submission, all routed by one Config.
+
+    A configuration message is a run of its own.
 
     Attributes
     ----------
@@ -41,16 +43,36 @@ class Run(msgspec.Struct, Generic[C], frozen=True):
         Which messages of the submission.
     config : Config
         The prefix of all of them.
-    routes : Routes
-        Their routing; a configuration message is a run of its own.
     """
 
-    base: int
-    submission: Submission
-    start: int
-    stop: int
-    config: C
-    routes: Routes
+    __slots__ = ("_routes", "base", "config", "start", "stop", "submission")
+
+    def __init__(
+        self,
+        base: int,
+        submission: Submission,
+        start: int,
+        stop: int,
+        config: C,
+        routes: Routes | None = None,
+    ) -> None:
+        self.base = base
+        self.submission = submission
+        self.start, self.stop = start, stop
+        self.config = config
+        self._routes = routes
+
+    @property
+    def routes(self) -> Routes:
+        """Where the messages go; worked out when it is first asked for."""
+        if self._routes is None:
+            self._routes = route(self.config, self.submission, self.start, self.stop)
+        return self._routes
+
+    @property
+    def is_config(self) -> bool:
+        """Whether it is a configuration message."""
+        return self.submission.kind.item(self.start) == CONFIG
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +134,16 @@ class MSeq(Generic[C]):
             return self.departed[sender].learned
         return self.learned.get(sender, 0)
 
-    def learn(self, instance: int, batch: Batch) -> Learned[C]:
-        """Append what the learned watermarks admit (RB13 Alg. 2, line 14)."""
+    def learn(self, instance: int, batch: Batch, *, defers: bool = False) -> Learned[C]:
+        """Append what the learned watermarks admit (RB13 Alg. 2, line 14).
+
+        Parameters
+        ----------
+        instance : int
+        batch : Batch
+        defers : bool
+            Leave data unrouted: `enter_refusals` is called later, for each run in order.
+        """
         learned: Learned[C] = Learned()
         base = 0
         for submission in batch.submissions:
@@ -121,7 +151,30 @@ class MSeq(Generic[C]):
             base += len(submission)
         if base:
             self.position = position(instance, base - 1)
+        if not defers:
+            self.enter_refusals(learned.runs)
         return learned
+
+    def enter_refusals(self, runs: Iterable[Run[C]]) -> bool:
+        """Remember what routing refuses of runs that were learned; True if there was anything.
+
+        Runs are entered in the order in which they were learned. What an early
+        one had refused and a later one acknowledges is forgotten again.
+        """
+        found = False
+        for run in runs:
+            sender, first = run.submission.sender, run.submission.first + run.start
+            for group, target in enumerate(run.routes.routes):
+                if not isinstance(target, Refusal):
+                    continue
+                found = True
+                if run.is_config or not (sender in self.learned or sender in self.departed):
+                    # Entered when it was learned; or the sender has been forgotten since.
+                    continue
+                for index in np.flatnonzero(run.routes.group == group).tolist():
+                    self._refuse(sender, first + index, target)
+            self._forget_acknowledged(sender, run.submission.acknowledged)
+        return found
 
     def _append(self, instance: int, base: int, submission: Submission, learned: Learned[C]) -> None:
         sender = submission.sender
@@ -157,12 +210,7 @@ class MSeq(Generic[C]):
     def _append_data(
         self, base: int, submission: Submission, start: int, stop: int, learned: Learned[C]
     ) -> None:
-        routes = route(self.config, submission, start, stop)
-        for group, target in enumerate(routes.routes):
-            if isinstance(target, Refusal):
-                for index in np.flatnonzero(routes.group == group).tolist():
-                    self._refuse(submission.sender, submission.first + start + index, target)
-        learned.runs.append(Run(base, submission, start, stop, self.config, routes))
+        learned.runs.append(Run(base, submission, start, stop, self.config))
         self.learned[submission.sender] = submission.first + stop - 1
 
     def _append_config(

@@ -22,6 +22,7 @@ from crescando.consensus.membership import Change
 from crescando.process import Output, earliest
 from crescando.routing.base import Config, NotStable
 from crescando.routing.batch import HEADER_BYTES, Submission, fault_of
+from crescando.routing.ecast.backlog import Backlog, Refusing
 from crescando.routing.ecast.laggards import Laggards
 from crescando.routing.ecast.limits import CONFIG_CREDIT_BYTES, RouterLimits
 from crescando.routing.ecast.messages import (
@@ -104,6 +105,8 @@ class Router(Generic[C]):
         self._led_ballot: Ballot | None = None
         self._pulse_at_s = 0.0
         self._pulsed: deque[ProcessId] = deque()
+        self._backlog: Backlog[C] = Backlog()
+        self._refusing = Refusing()
         self._stable_hint: StableUpTo | None = None
         self._hinted = 0
         self._reconnect: dict[ProcessId, float] = {}
@@ -116,6 +119,11 @@ class Router(Generic[C]):
     def _led(self) -> bool:
         """Whether this router acts as the leader in this turn."""
         return self._led_ballot is not None
+
+    @property
+    def n_pending(self) -> int:
+        """How much is not stable, as far as this router knows; 0 when all is at rest."""
+        return self.window.n_pending + len(self._backlog)
 
     # Inputs.
 
@@ -336,18 +344,38 @@ class Router(Generic[C]):
         if batch is None:
             return
         before = self.mseq.config
-        learned = self.mseq.learn(instance, batch)
+        learned = self.mseq.learn(instance, batch, defers=True)
         if self.mseq.config is not before:
             self.broadcast.attest(instance, self.mseq.config.digest())
-        suspected = learned.suspected
-        entry = entry_of(instance, learned.runs, suspected)
-        self._due.update(dict.fromkeys(entry.last))
-        self._settle(self.window.add(entry))
-        for process in sorted(suspected):
-            self._settle(self.window.suspect(process))
+        if self._led:
+            self._admit(instance, learned)
+        else:
+            self._backlog.keep(instance, learned)
+            self._await_no_more(learned.suspected)
+        for process in learned.suspected:
             self.proposer.forget(process)
             self.reads.end_session(process)
         self._answer_skipped(learned)
+
+    def _admit(self, instance: int, learned: Learned[C]) -> None:
+        """Route an instance, and take it into the send window."""
+        if self.mseq.enter_refusals(learned.runs):
+            self._refusing.note(instance)
+        entry = entry_of(instance, learned.runs, learned.suspected)
+        self._due.update(dict.fromkeys(entry.last))
+        self._settle(self.window.add(entry))
+        self._await_no_more(learned.suspected)
+
+    def _await_no_more(self, suspected: set[ProcessId]) -> None:
+        for process in sorted(suspected):
+            self._settle(self.window.suspect(process))
+
+    def _route_backlog(self) -> None:
+        """Make up for what this router did not route while it followed."""
+        taken = self._backlog.take()
+        self._refusing.begin(min(taken, default=self.broadcast.learned + 1))
+        for instance, learned in taken.items():
+            self._admit(instance, learned)
 
     def _answer_skipped(self, learned: Learned[C]) -> None:
         for sender in sorted(learned.gaps):
@@ -375,11 +403,17 @@ class Router(Generic[C]):
         upto = min(hint.instance, self.broadcast.learned)
         if upto > self._hinted:
             self._hinted = upto
-            self._settle(self.window.stabilise(upto, hint.lost, frozenset(hint.unstable)))
+            unstable = frozenset(hint.unstable)
+            self._settle(self.window.stabilise(upto, hint.lost, unstable))
+            for process, at in hint.trimmed:
+                self.window.trim_to(process, at)
+            for runs in self._backlog.drop(upto, unstable, frozenset(hint.refusing), hint.refusing_since):
+                self.mseq.enter_refusals(runs)
 
     def _install(self, snapshot: RouterSnapshot) -> None:
         window: Window[C] = Window(self.limits.lag_bytes)
         self.mseq, self.window = restore(snapshot, self._config_type, window)
+        self._backlog = Backlog()
         # The outboxes are new and closed. A snapshot asked for before this router was
         # elected may arrive after: its leadership then begins once more.
         self._led_ballot = None
@@ -395,12 +429,15 @@ class Router(Generic[C]):
         result = self.broadcast.flush(now_s)
         self._take_learned(result)
         self._take_stable_hint()
+        if result.snapshot_for:
+            self._route_backlog()
         for peer in result.snapshot_for:
             snapshot = take_snapshot(self.mseq, self.window)
             self.broadcast.provide_snapshot(peer, self.broadcast.learned, snapshot)
         led_ballot = self.broadcast.ballot if self.broadcast.is_leader else None
         if led_ballot != self._led_ballot:
             self._led_ballot = led_ballot
+            self._route_backlog()
             self._change_leadership()
         again = self._led and self.proposer.propose(self.window, self.mseq.config)
         if again or result.snapshot_for:
@@ -511,7 +548,11 @@ class Router(Generic[C]):
         self.window.keep_lost(self.mseq.learned.keys() | self.mseq.departed.keys())
         lost = tuple((sender, n) for sender, ns in self.window.lost.items() for n in sorted(ns))
         unstable = tuple(sorted(self.window.entries))
-        notice = StableUpTo(self.broadcast.learned, lost, unstable)
+        trimmed = tuple((p, box.trimmed) for p, box in self.window.outboxes.items() if box.trimmed >= 0)
+        refusing = self._refusing
+        notice = StableUpTo(
+            self.broadcast.learned, lost, unstable, refusing.instances(), refusing.since, trimmed
+        )
         self._out.send.extend((router, notice) for router in self.broadcast.peers)
 
     def _call_the_absent(self, now_s: float) -> None:
@@ -546,7 +587,7 @@ class Router(Generic[C]):
             told = self._acknowledged.get(sender, 0)
             exceptions = [
                 NotStable(number, Verdict.REFUSED.value, reason)
-                for number, reason in self.mseq.refused.get(sender, {}).items()
+                for number, reason in sorted(self.mseq.refused.get(sender, {}).items())
                 # Final as soon as it is learned, so it need not wait for what is before it.
                 if told < number
             ]

@@ -12,11 +12,11 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from crescando.routing.base import Config, Refusal, Routes, destset, route
+from crescando.routing.base import Config, Refusal, Routes, destset
 from crescando.routing.batch import Submission
 from crescando.routing.ecast.mseq import Departure, MSeq, Run
 from crescando.routing.ecast.stability import Window, entry_of
-from crescando.types import MessageKind, Position, ProcessId
+from crescando.types import Position, ProcessId
 
 C = TypeVar("C", bound=Config)
 
@@ -84,7 +84,7 @@ def take_snapshot(mseq: MSeq[C], window: Window[C]) -> RouterSnapshot:
         position=mseq.position,
         learned=tuple(mseq.learned.items()),
         departed=tuple((p, d.position, d.learned) for p, d in mseq.departed.items()),
-        refused=tuple((p, n, why) for p, known in mseq.refused.items() for n, why in known.items()),
+        refused=tuple((p, n, why) for p, known in mseq.refused.items() for n, why in sorted(known.items())),
         lost=tuple((p, n) for p, numbers in window.lost.items() for n in sorted(numbers)),
         trimmed=tuple((p, box.trimmed) for p, box in window.outboxes.items()),
         entries=tuple(entries),
@@ -118,16 +118,16 @@ def restore(
 
 
 def _run(state: RunState, submission: Submission, config: C) -> Run[C]:
-    start, stop = state.start, state.stop
-    if int(submission.kind[start]) == MessageKind.CONFIG:
-        target = Refusal(state.refusal) if state.refusal else destset(config, submission.message(start))
-        routes = Routes(np.zeros(1, np.int64), (target,))
-    else:
-        routes = route(config, submission, start, stop)
-    return Run(state.base, submission, start, stop, config, routes)
+    run = Run(state.base, submission, state.start, state.stop, config)
+    if not run.is_config:
+        return run
+    target = Refusal(state.refusal) if state.refusal else destset(config, submission.message(state.start))
+    routes = Routes(np.zeros(1, np.int64), (target,))
+    return Run(state.base, submission, state.start, state.stop, config, routes)
 
 
 def _refusal(run: Run[C]) -> str:
+    if not run.is_config:
+        return ""
     target = run.routes.routes[0]
-    is_config = int(run.submission.kind[run.start]) == MessageKind.CONFIG
-    return target.reason if is_config and isinstance(target, Refusal) else ""
+    return target.reason if isinstance(target, Refusal) else ""

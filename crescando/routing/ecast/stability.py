@@ -429,6 +429,11 @@ class Window(Generic[C]):
                 outbox = self.outboxes[process]
                 outbox.trimmed = max(outbox.trimmed, last)
 
+    def trim_to(self, process: ProcessId, at: int) -> None:
+        """Take over from a leader how far what is for a destination is stable."""
+        outbox = self.outbox(process)
+        outbox.trimmed = max(outbox.trimmed, at)
+
     @property
     def n_pending(self) -> int:
         """How many runs are not stable, counted per sender; 0 when all is at rest."""

@@ -1,0 +1,89 @@
+"""Learned instances that a follower keeps unrouted, and what it must know to drop them so.
+
+Rules of the file: where a message goes is of interest only to a leader, so a
+follower routes nothing (routing is a function of a run and its Config, and can
+be made up for at any time). It drops what its leader says is stable. What
+routing *refuses* must outlive that, since the sender may not have been told: the
+leader names the instances of which something was refused, as far back as it
+knows, and a follower routes these before it drops them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Set
+from typing import Generic, TypeVar
+
+from crescando.routing.base import Config
+from crescando.routing.ecast.mseq import Learned, Run
+
+C = TypeVar("C", bound=Config)
+
+REFUSING_MAX = 256
+"""Instances that a leader names; followers route what lies further back."""
+
+
+class Refusing:
+    """The newest instances of which routing has refused something.
+
+    Attributes
+    ----------
+    since : int
+        The lowest instance from which on the list is complete.
+    """
+
+    def __init__(self) -> None:
+        self.since = 1
+        self._instances: deque[int] = deque()
+
+    def begin(self, since: int) -> None:
+        """Be complete from `since` on only: what is below was not routed here."""
+        self.since = max(self.since, since)
+
+    def note(self, instance: int) -> None:
+        """Put an instance on the list; they ascend."""
+        self._instances.append(instance)
+        if len(self._instances) > REFUSING_MAX:
+            self.since = max(self.since, self._instances.popleft() + 1)
+
+    def instances(self) -> tuple[int, ...]:
+        """Give the list."""
+        return tuple(self._instances)
+
+
+class Backlog(Generic[C]):
+    """What a follower has learned and not routed, by instance."""
+
+    def __init__(self) -> None:
+        self._learned: dict[int, Learned[C]] = {}
+
+    def __len__(self) -> int:
+        return len(self._learned)
+
+    def keep(self, instance: int, learned: Learned[C]) -> None:
+        """Take in what was learned last."""
+        self._learned[instance] = learned
+
+    def take(self) -> dict[int, Learned[C]]:
+        """Give everything, ascending, to be routed now."""
+        taken, self._learned = self._learned, {}
+        return taken
+
+    def drop(
+        self, upto: int, unstable: Set[int], refusing: Set[int], refusing_since: int
+    ) -> Iterator[list[Run[C]]]:
+        """Drop every instance up to `upto` but the `unstable` ones; gives what must be routed before it goes.
+
+        Parameters
+        ----------
+        upto : int
+        unstable : set of int
+        refusing : set of int
+            Instances of which something was refused.
+        refusing_since : int
+            The lowest instance from which on `refusing` is complete.
+        """
+        for instance in [known for known in self._learned if known <= upto and known not in unstable]:
+            learned = self._learned.pop(instance)
+            if instance in refusing or instance < refusing_since:
+                yield learned.runs

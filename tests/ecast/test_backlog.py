@@ -1,0 +1,154 @@
+"""What a follower does not route: nothing of it is missing when that follower leads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from crescando.consensus.base import Ballot
+from crescando.routing.ecast import mseq as mseq_module
+from crescando.routing.ecast.backlog import REFUSING_MAX, Refusing
+from crescando.routing.ecast.messages import Confirm, Deliver, Hello, Outdated, Resume, Stable, StableUpTo
+from crescando.types import Verdict, position
+from tests.ecast.parties import CONFIG, R2, S0, S1, S2, batch, of, point, write
+from tests.ecast.test_router import Desk, to
+from tests.routing.worlds import CLIENT
+
+NO_TABLE = 9
+
+
+def follower(*values: object) -> Desk:
+    """A follower that has learned one instance per submission."""
+    desk = Desk(leads=False)
+    for value in values:
+        desk.order.learn(batch(value))  # type: ignore[arg-type]
+    desk.flush()
+    return desk
+
+
+def lead(desk: Desk) -> None:
+    desk.order.lead()
+    desk.flush()
+
+
+def refusals(desk: Desk) -> list[tuple[int, str]]:
+    """Give what the client is told to be refused when it comes to this leader."""
+    stables = to(desk.take(CLIENT, Hello()), CLIENT, Stable)
+    return [(e.number, e.verdict) for stable in stables for e in stable.exceptions]
+
+
+def test_a_follower_routes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def route(*_: object) -> None:
+        raise AssertionError("routed")
+
+    monkeypatch.setattr(mseq_module, "route", route)
+
+    desk = follower(of(write(1, point(S0, S1))), of(write(2)))
+    desk.take(R2, StableUpTo(1, ()))
+
+    assert desk.router.n_pending == 1
+    assert desk.router.mseq.learned_of(CLIENT) == 2
+
+
+def test_a_new_leader_sends_what_it_kept_unrouted() -> None:
+    desk = follower(of(write(1, point(S0, S1))), of(write(2, point(S1, S2))))
+    desk.take(R2, StableUpTo(2, (), unstable=(2,)))
+
+    lead(desk)
+    output = desk.resume()
+
+    sent = {peer: [m.instance for m in to(output, peer, Deliver)] for peer in (S0, S1, S2)}
+    assert sent == {S0: [], S1: [2], S2: [2]}
+
+
+@pytest.mark.parametrize(
+    "notice",
+    [
+        pytest.param(StableUpTo(2, (), refusing=(1,)), id="named"),
+        pytest.param(StableUpTo(2, (), refusing_since=2), id="older than the list"),
+    ],
+)
+def test_what_was_refused_outlives_the_instance(notice: StableUpTo) -> None:
+    desk = follower(of(write(1), write(2, table=NO_TABLE)), of(write(3)))
+
+    desk.take(R2, notice)
+    assert desk.router.n_pending == 0
+    lead(desk)
+
+    assert refusals(desk) == [(2, Verdict.REFUSED.value)]
+
+
+def test_a_leader_names_what_routing_refused() -> None:
+    desk, other = Desk(), follower()
+    desk.resume()
+    for value in (of(write(1)), of(write(2, table=NO_TABLE)), of(write(3))):
+        desk.order_now(value)
+        other.order.learn(batch(value))
+    for peer in (S0, S1, S2):
+        desk.take(peer, Confirm(position(9, 0)))
+    desk.now_s += desk.router.limits.pulse_s
+
+    (notice,) = to(desk.flush(), R2, StableUpTo)
+    other.take(R2, notice)
+    lead(other)
+
+    assert notice.refusing == (2,)
+    assert refusals(other) == [(2, Verdict.REFUSED.value)]
+
+
+def test_a_refusal_made_up_for_late_is_forgotten_with_what_acknowledges_it() -> None:
+    desk = follower(of(write(1, table=NO_TABLE)), of(write(2), acknowledged=1))
+
+    lead(desk)
+
+    assert desk.router.mseq.refused == {}
+
+
+def test_a_new_leader_knows_how_far_destinations_must_be_although_it_routed_nothing() -> None:
+    desk, other = Desk(), follower()
+    desk.resume()
+    value = of(write(1, point(S0, S1)))
+    desk.order_now(value)
+    other.order.learn(batch(value))
+    for peer in (S0, S1):
+        desk.take(peer, Confirm(position(1, 0)))
+    desk.now_s += desk.router.limits.pulse_s
+    other.take(R2, *to(desk.flush(), R2, StableUpTo))
+    lead(other)
+
+    output = other.take(S0, Resume(other.order.ballot, -1, -1))
+
+    assert to(output, S0, Outdated) == [Outdated(position(1, 0))]
+
+
+def test_what_was_learned_under_a_deposed_leader_is_not_routed_twice() -> None:
+    desk = Desk()
+    desk.resume()
+    desk.order_now(of(write(1, point(S0, S1))))
+    desk.order.depose(Ballot(3, R2))
+    desk.flush()
+    desk.order.learn(batch(of(write(2, point(S0, S1)))))
+    desk.flush()
+
+    desk.order.lead(4)
+    desk.flush()
+    output = desk.resume(S0)
+
+    assert [m.instance for m in to(output, S0, Deliver)] == [1, 2]
+
+
+def test_the_list_of_refusing_instances_is_bounded_and_says_how_far_back_it_reaches() -> None:
+    refusing = Refusing()
+    noted = np.arange(10, 10 + 2 * (REFUSING_MAX + 5), 2).tolist()
+    for instance in noted:
+        refusing.note(instance)
+
+    assert refusing.instances() == tuple(noted[5:])
+    assert refusing.since == noted[4] + 1
+
+
+def test_configurations_are_followed_without_routing() -> None:
+    desk = follower(of(write(1)))
+
+    assert desk.router.mseq.config is CONFIG
+    assert desk.router.n_pending == 1
