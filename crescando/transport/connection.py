@@ -11,13 +11,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from typing import Any, Protocol, cast
 
 from crescando.errors import RemoteProtocolError
 from crescando.transport.framing import HEADER_BYTES, FrameKind, Framer, header
+from crescando.transport.tls import TlsStream
 
 LINGER_S = 5.0
 """How long the last bytes of a closed connection may wait for the peer to take them."""
+
+RECEIVE_BYTES = 65536
+"""Bytes asked of the system at once, where the loop lets one say so.
+
+Its own choice is so large that the C library maps and unmaps memory for each.
+"""
 
 
 class Handler(Protocol):
@@ -57,6 +65,8 @@ class Connection(asyncio.Protocol):
         The longest frame body taken at first; `take_bodies_of` raises it.
     queue_bytes_max : int
         With more than so much unsent, the next frame ends the connection.
+    tls : TlsStream, optional
+        Seals what is sent, and opens what is received.
     """
 
     def __init__(
@@ -66,11 +76,13 @@ class Connection(asyncio.Protocol):
         *,
         body_bytes_max: int,
         queue_bytes_max: int,
+        tls: TlsStream | None = None,
     ) -> None:
         self._loop = loop
         self._handler = handler
         self._framer = Framer(body_bytes_max)
         self._queue_bytes_max = queue_bytes_max
+        self._tls = tls
         self._transport: asyncio.Transport | None = None
         self._queue: list[bytes] = []
         self._n_queued = 0
@@ -87,7 +99,7 @@ class Connection(asyncio.Protocol):
     @property
     def ssl_object(self) -> Any:
         """The TLS session's `ssl.SSLObject`, or None without TLS."""
-        return self._transport.get_extra_info("ssl_object") if self._transport is not None else None
+        return self._tls.ssl_object if self._tls is not None else None
 
     def take_bodies_of(self, body_bytes_max: int) -> None:
         """Take frame bodies of so many bytes from now on."""
@@ -108,12 +120,20 @@ class Connection(asyncio.Protocol):
 
     def write(self) -> None:
         """Hand what was sent to the network."""
-        if self._queue and self._transport is not None:
-            # One write whatever the number of frames: with TLS each write is a record
-            # and a system call of its own, and joining is cheaper than either.
-            self._transport.write(b"".join(self._queue))
+        if not self._queue or self._transport is None:
+            return
+        # One write whatever the number of frames: each is a system call of its own,
+        # and with TLS a record; joining is cheaper than either.
+        data = b"".join(self._queue)
         self._queue.clear()
         self._n_queued = 0
+        if self._tls is not None:
+            try:
+                data = self._tls.seal(data)
+            except ssl.SSLError as error:
+                self.abort(str(error))
+                return
+        self._transport.write(data)
 
     def close(self, why: str = "") -> None:
         """End the connection after what was sent; nothing is received any more."""
@@ -121,6 +141,8 @@ class Connection(asyncio.Protocol):
             self.write()
             transport = self._transport
             if transport is not None:
+                if self._tls is not None:
+                    transport.write(self._tls.end())
                 transport.close()
                 if transport.get_write_buffer_size():
                     self._loop.call_later(LINGER_S, transport.abort)
@@ -148,14 +170,41 @@ class Connection(asyncio.Protocol):
         if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
             with contextlib.suppress(OSError):
                 raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(transport, "max_size"):
+            transport.max_size = RECEIVE_BYTES
         if self._is_ended:
             self._transport.abort()
-        else:
+        elif self._tls is None:
             self._handler.made(self)
+        else:
+            self._open(self._tls, b"")
+
+    def _open(self, tls: TlsStream, data: bytes) -> bytes:
+        """Give what is in sealed bytes, and send what TLS itself has to say."""
+        assert self._transport is not None
+        was_ready, fault, plain = tls.is_ready, "", b""
+        try:
+            if was_ready or data:
+                plain = tls.receive(data)
+            else:
+                tls.shake()
+        except ssl.SSLError as error:
+            fault = str(error)
+        if told := tls.outgoing():
+            self._transport.write(told)
+        if fault:
+            self.close(fault)
+        elif tls.is_ready and not was_ready:
+            self._handler.made(self)
+        return plain
 
     def data_received(self, data: bytes) -> None:
         if self._is_ended:
             return
+        if self._tls is not None:
+            data = self._open(self._tls, data)
+            if self._is_ended:
+                return
         try:
             for kind, body in self._framer.feed(data):
                 self._handler.framed(self, kind, body)
@@ -163,6 +212,9 @@ class Connection(asyncio.Protocol):
                     return
         except RemoteProtocolError as error:
             self.abort(str(error))
+            return
+        if self._tls is not None and self._tls.is_over:
+            self.close("the peer closed the connection")
 
     def eof_received(self) -> bool:
         return False

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +37,7 @@ from crescando.transport.handshake import (
     encode_hello,
 )
 from crescando.transport.link import Dial, Link, Pair, SocketChannel
+from crescando.transport.tls import TlsStream
 from crescando.types import ProcessId
 
 logger = logging.getLogger(__name__)
@@ -92,19 +92,12 @@ class SocketTransport(Transport):
 
     async def listen(self, address: Address) -> Address:
         """Listen for sessions; port 0 takes a free one. Gives the address listened at."""
-        context = self._tls.server if self._tls is not None else None
-        # The loop refuses a time limit, or a name, for what it does not encrypt.
-        patience: dict[str, Any] = (
-            {} if context is None else {"ssl_handshake_timeout": self.limits.handshake_s}
-        )
         if isinstance(address, str):
-            server = await self._loop.create_unix_server(self._accept, address, ssl=context, **patience)
+            server = await self._loop.create_unix_server(self._accept, address)
             self._servers.append(server)
             return address
         host, port = address
-        server = await self._loop.create_server(
-            self._accept, host, port, ssl=context, backlog=2048, **patience
-        )
+        server = await self._loop.create_server(self._accept, host, port, backlog=2048)
         self._servers.append(server)
         name = server.sockets[0].getsockname()
         return str(name[0]), int(name[1])
@@ -154,16 +147,12 @@ class SocketTransport(Transport):
         if address is None:
             self._refuse(pair, "nobody knows where it is")
             return
-        context = self._tls.client if self._tls is not None else None
-        # Names are checked by `identify`; this one only has to be there.
-        secure: dict[str, Any] = {} if context is None else {"ssl": context, "server_hostname": "crescando"}
         try:
             if isinstance(address, str):
-                await self._loop.create_unix_connection(lambda: self._connection(link), address, **secure)
+                await self._loop.create_unix_connection(lambda: self._connection(link), address)
             else:
-                host, port = address
-                await self._loop.create_connection(lambda: self._connection(link), host, port, **secure)
-        except (OSError, ssl.SSLError) as error:
+                await self._loop.create_connection(lambda: self._connection(link), *address)
+        except OSError as error:
             if link.is_connected:
                 link.connection.abort(str(error))
             else:
@@ -200,11 +189,17 @@ class SocketTransport(Transport):
         return connection
 
     def _connection(self, link: Link) -> Connection:
+        stream: TlsStream | None = None
+        if self._tls is not None:
+            is_server = link.dialled is None
+            context = self._tls.server if is_server else self._tls.client
+            stream = TlsStream(context, is_server=is_server)
         connection = link.connection = Connection(
             self._loop,
             self,
             body_bytes_max=self.limits.handshake_bytes_max,
             queue_bytes_max=self.limits.queue_bytes_max,
+            tls=stream,
         )
         link.is_connected = True
         self._links[connection] = link
