@@ -33,7 +33,10 @@ class Membership:
 
     def is_quorum(self, processes: Collection[ProcessId]) -> bool:
         """Say whether `processes` hold a majority of the members."""
+        majority = len(self.members) // 2 + 1
+        if len(processes) < majority:
+            return False
         n = 0
         for member in self.members:
             n += member in processes
-        return n >= self.majority
+        return n >= majority

@@ -65,6 +65,7 @@ class Leader(Generic[V]):
     is_prepared: bool = False
     next_instance: int = field(init=False)
     open: dict[int, Open[V]] = field(default_factory=dict)
+    _quorate: Membership | None = None
 
     def __post_init__(self) -> None:
         self.next_instance = self.first
@@ -85,7 +86,18 @@ class Leader(Generic[V]):
 
     def may_propose(self, membership: Membership) -> bool:
         """Say whether enough have promised for an instance that `membership` governs."""
-        return membership.is_quorum(self.promised)
+        if membership is self._quorate:
+            # Promises are only ever added.
+            return True
+        if not membership.is_quorum(self.promised):
+            return False
+        self._quorate = membership
+        return True
+
+    @property
+    def has_no_arrears(self) -> bool:
+        """Whether phase 1 is over and has left nothing to be proposed anew."""
+        return self.is_prepared and self.next_instance > self.last_vote
 
     @property
     def has_found_votes(self) -> bool:

@@ -22,12 +22,14 @@ class Learner(Generic[V]):
     learned: int = 0
     trimmed: int = 0
     n_bytes: int = 0
+    _sizes: dict[int, int] = field(default_factory=dict)
 
     def decide(self, instance: int, value: V | Change | None) -> None:
         """Record that an instance is decided."""
         if instance > self.learned and instance not in self.decided:
             self.decided[instance] = value
-            self.n_bytes += size_of(value)
+            size = self._sizes[instance] = size_of(value)
+            self.n_bytes += size
 
     def advance(self) -> list[tuple[int, V | Change | None]]:
         """Give out what has become contiguous."""
@@ -48,29 +50,33 @@ class Learner(Generic[V]):
             if values and weight >= n_bytes:
                 break
             values.append(self.decided[instance])
-            weight += size_of(values[-1])
+            weight += self._sizes[instance]
         return tuple(values)
 
     def trim(self, instance: int) -> None:
         """Forget learned values up to `instance`."""
         instance = min(instance, self.learned)
         for gone in range(self.trimmed + 1, instance + 1):
-            self.n_bytes -= size_of(self.decided.pop(gone, None))
+            self._forget(gone)
         self.trimmed = max(self.trimmed, instance)
 
     def lag_floor(self, instances: int, n_bytes: int) -> int:
         """Give the instance up to which values must go for at most so many to be kept."""
         floor = max(self.trimmed, self.learned - instances)
-        kept = self.n_bytes - sum(size_of(self.decided[i]) for i in range(self.trimmed + 1, floor + 1))
+        kept = self.n_bytes - sum(self._sizes[i] for i in range(self.trimmed + 1, floor + 1))
         while kept > n_bytes and floor < self.learned:
             floor += 1
-            kept -= size_of(self.decided[floor])
+            kept -= self._sizes[floor]
         return floor
+
+    def _forget(self, instance: int) -> None:
+        self.decided.pop(instance, None)
+        self.n_bytes -= self._sizes.pop(instance, 0)
 
     def jump(self, instance: int) -> None:
         """Stand at `instance` because a snapshot of it was installed."""
         for gone in [known for known in self.decided if known <= instance]:
-            self.n_bytes -= size_of(self.decided.pop(gone))
+            self._forget(gone)
         self.learned = instance
         self.trimmed = max(self.trimmed, instance)
 

@@ -22,9 +22,10 @@ cut-off or paused member never unseats a working leader.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from crescando.consensus.base import Ballot, BroadcastOutput
+from crescando.consensus.base import EPOCH_SHIFT, Ballot, BroadcastOutput
 from crescando.consensus.membership import Change
 from crescando.consensus.multipaxos.follower import Follower
 from crescando.consensus.multipaxos.leader import Leader
@@ -92,6 +93,12 @@ class Replica(Follower[V]):
         self._owes_change = False
         self._wake_at_s: float | None = None
         self.is_quiet = False
+        self._frequent: dict[type, Callable[[ProcessId, Any, float], None]] = {
+            Accept: self._on_accept,
+            Accepted: self._on_accepted,
+            Heartbeat: self._on_heartbeat,
+            HeartbeatReply: self._on_heartbeat_reply,
+        }
 
     # What others ask.
 
@@ -219,6 +226,16 @@ class Replica(Follower[V]):
     def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
         """Take one message of a router; one of a former member or of another epoch is not listened to."""
         self.is_quiet = False
+        frequent = self._frequent.get(type(message))
+        if (
+            frequent is not None
+            and self._is_informed
+            and peer in self.memberships.governing[-1].members
+            and message.ballot.attempt >> EPOCH_SHIFT == self.epoch
+        ):
+            # Of all that is asked below nothing can be the matter.
+            frequent(peer, message, now_s)
+            return
         if isinstance(message, Removed):
             self._on_removed(message)
             return
@@ -249,7 +266,7 @@ class Replica(Follower[V]):
             case Accept():
                 self._on_accept(peer, message, now_s)
             case Accepted():
-                self._on_accepted(peer, message)
+                self._on_accepted(peer, message, now_s)
             case Heartbeat():
                 self._on_heartbeat(peer, message, now_s)
             case HeartbeatReply():
@@ -303,10 +320,11 @@ class Replica(Follower[V]):
         if self._leader is not None and self._leader.is_prepared:
             if now_s >= self._tenure.beat_at_s:
                 self._beat(self._leader, now_s)
+                if now_s - self._tenure.since_s > self.timing.election_s and not self.is_backed(now_s):
+                    self._step_down(now_s)
+                    return
             if self._owes_change:
                 self._reconfigure(self._leader, now_s)
-            if now_s - self._tenure.since_s > self.timing.election_s and not self.is_backed(now_s):
-                self._step_down(now_s)
             return
         if self.is_member and self._election.is_due(now_s):
             self._canvass(now_s)
@@ -433,6 +451,9 @@ class Replica(Follower[V]):
 
     def _go_on(self, now_s: float) -> None:
         """Let the leader propose anew what phase 1 found, and fill up behind a change."""
+        leader = self._leader
+        if leader is not None and leader.has_no_arrears and len(self.memberships.governing) == 1:
+            return
         while (leader := self._leader) is not None:
             instance = leader.next_instance
             if not self._is_within_alpha(instance):
@@ -469,7 +490,7 @@ class Replica(Follower[V]):
         if isinstance(self.acceptor.on_accept(message), Accepted):
             self._count_accepted(self.me, instance)
 
-    def _on_accepted(self, peer: ProcessId, message: Accepted) -> None:
+    def _on_accepted(self, peer: ProcessId, message: Accepted, now_s: float) -> None:
         # Votes above a majority come when the instance is decided: no turn for each of them.
         self.is_quiet = (
             self._leader is None
