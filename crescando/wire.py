@@ -2,16 +2,21 @@
 
 One closed union of typed structs: what is not in it cannot be sent, and what
 is malformed is refused as a whole. Arrays travel as an extension with their
-dtype; nothing that could carry code does.
+dtype; nothing that could carry code does. The messages of which there are many
+have a form of their own (`crescando.routing.packed`), and the same tag.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import reduce
+from operator import or_
+from typing import Any, TypeVar, get_args
 
 import msgspec
 import numpy as np
 
+from crescando.consensus.base import Ballot
 from crescando.consensus.multipaxos.messages import (
     Accept,
     Accepted,
@@ -27,6 +32,7 @@ from crescando.consensus.multipaxos.messages import (
     Promise,
     Removed,
     Snapshot,
+    Vote,
 )
 from crescando.engine.base import Results
 from crescando.errors import RemoteProtocolError
@@ -62,6 +68,14 @@ from crescando.routing.ecast.messages import (
     Welcome,
 )
 from crescando.routing.ecast.snapshot import RouterSnapshot
+from crescando.routing.packed import (
+    PackedDelivery,
+    PackedSubmission,
+    pack_delivery,
+    pack_submission,
+    unpack_delivery,
+    unpack_submission,
+)
 
 WireMessage = (
     Accept[Batch]
@@ -129,19 +143,99 @@ def _decode_array(code: int, data: memoryview) -> Any:
     return np.frombuffer(bytes(data), _DTYPES[code - 1])
 
 
-def _accept_array(expected: Any, value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value
-    raise TypeError(f"expected {expected}, not a {type(value).__qualname__}")
+class _Batch(msgspec.Struct, frozen=True, array_like=True, tag="batch"):
+    submissions: tuple[PackedSubmission, ...]
 
+
+class _Route(msgspec.Struct, frozen=True, array_like=True, tag="route"):
+    submission: PackedSubmission
+
+
+class _Inject(msgspec.Struct, frozen=True, array_like=True, tag="inject"):
+    reads: PackedSubmission
+    seen: int
+    written: int
+
+
+class _Deliver(msgspec.Struct, frozen=True, array_like=True, tag="deliver"):
+    ballot: Ballot
+    instance: int
+    previous: int
+    last: int
+    parts: tuple[PackedDelivery, ...]
+
+
+class _DeliverRead(msgspec.Struct, frozen=True, array_like=True, tag="deliver-read"):
+    ballot: Ballot
+    position: int
+    previous: int
+    parts: tuple[PackedDelivery, ...]
+
+
+_OWN_FORMS: dict[Any, Any] = {
+    Accept[Batch]: Accept[_Batch],
+    Decided[Batch]: Decided[_Batch],
+    Promise[Batch]: Promise[_Batch],
+    Deliver: _Deliver,
+    DeliverRead: _DeliverRead,
+    Inject: _Inject,
+    Route: _Route,
+}
+
+V = TypeVar("V")
+
+
+def _pack_batch(value: V) -> V | _Batch:
+    return _Batch(tuple(map(pack_submission, value.submissions))) if isinstance(value, Batch) else value
+
+
+def _unpack_batch(value: V) -> V | Batch:
+    return Batch(tuple(map(unpack_submission, value.submissions))) if isinstance(value, _Batch) else value
+
+
+def _over_votes(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def over(m: Any) -> Any:
+        votes = tuple(Vote(v.instance, v.ballot, change(v.value), v.is_chosen) for v in m.votes)
+        return Promise(m.ballot, votes, m.learned, m.trimmed)
+
+    return over
+
+
+_PACK: dict[type, Callable[[Any], Any]] = {
+    Accept: lambda m: Accept(m.ballot, m.instance, _pack_batch(m.value), m.chosen),
+    Decided: lambda m: Decided(m.first, tuple(map(_pack_batch, m.values)), m.learned),
+    Promise: _over_votes(_pack_batch),
+    Route: lambda m: _Route(pack_submission(m.submission)),
+    Inject: lambda m: _Inject(pack_submission(m.reads), m.seen, m.written),
+    Deliver: lambda m: _Deliver(m.ballot, m.instance, m.previous, m.last, tuple(map(pack_delivery, m.parts))),
+    DeliverRead: lambda m: _DeliverRead(m.ballot, m.position, m.previous, tuple(map(pack_delivery, m.parts))),
+}
+
+_UNPACK: dict[type, Callable[[Any], Any]] = {
+    Accept: lambda m: Accept(m.ballot, m.instance, _unpack_batch(m.value), m.chosen),
+    Decided: lambda m: Decided(m.first, tuple(map(_unpack_batch, m.values)), m.learned),
+    Promise: _over_votes(_unpack_batch),
+    _Route: lambda m: Route(unpack_submission(m.submission)),
+    _Inject: lambda m: Inject(unpack_submission(m.reads), m.seen, m.written),
+    _Deliver: lambda m: Deliver(
+        m.ballot, m.instance, m.previous, m.last, tuple(map(unpack_delivery, m.parts))
+    ),
+    _DeliverRead: lambda m: DeliverRead(
+        m.ballot, m.position, m.previous, tuple(map(unpack_delivery, m.parts))
+    ),
+}
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_encode_array)
-_DECODER = msgspec.msgpack.Decoder(WireMessage, ext_hook=_decode_array, dec_hook=_accept_array)
+# Without a hook for them, the decoder itself sees to it that arrays are arrays.
+_DECODER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
+    reduce(or_, [_OWN_FORMS.get(kind, kind) for kind in get_args(WireMessage)]), ext_hook=_decode_array
+)
 
 
 def encode(message: Any) -> bytes:
     """Give a message's bytes."""
-    return _ENCODER.encode(message)
+    pack = _PACK.get(type(message))
+    return _ENCODER.encode(message if pack is None else pack(message))
 
 
 def encode_any(value: Any) -> bytes:
@@ -158,6 +252,8 @@ def decode(data: bytes) -> Any:
         If the bytes are no message.
     """
     try:
-        return _DECODER.decode(data)
-    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        message = _DECODER.decode(data)
+        unpack = _UNPACK.get(type(message))
+        return message if unpack is None else unpack(message)
+    except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise RemoteProtocolError(f"malformed message: {error}") from error
