@@ -8,13 +8,11 @@ over a network and in the simulator.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from crescando.types import ProcessId
 
 
-@dataclass(slots=True)
 class Output:
     """What a driver must do after one turn; the fields are in the order of carrying out.
 
@@ -35,12 +33,25 @@ class Output:
         Not empty: the process must stop, and why.
     """
 
-    reset: list[ProcessId] = field(default_factory=list)
-    connect: list[ProcessId] = field(default_factory=list)
-    send: list[tuple[ProcessId, Any]] = field(default_factory=list)
-    execute: Any = None
-    wake_at_s: float | None = None
-    stop: str = ""
+    # Every turn of every process makes one: a dataclass takes twice as long.
+    __slots__ = ("connect", "execute", "reset", "send", "stop", "wake_at_s")
+
+    def __init__(
+        self,
+        *,
+        reset: list[ProcessId] | None = None,
+        connect: list[ProcessId] | None = None,
+        send: list[tuple[ProcessId, Any]] | None = None,
+        execute: Any = None,
+        wake_at_s: float | None = None,
+        stop: str = "",
+    ) -> None:
+        self.reset = [] if reset is None else reset
+        self.connect = [] if connect is None else connect
+        self.send = [] if send is None else send
+        self.execute = execute
+        self.wake_at_s = wake_at_s
+        self.stop = stop
 
 
 class ProcessCore(Protocol):
@@ -82,5 +93,8 @@ class ProcessCore(Protocol):
 
 def earliest(*times_s: float | None) -> float | None:
     """Give the first of some wake-up times, None standing for never."""
-    known = [time_s for time_s in times_s if time_s is not None]
-    return min(known) if known else None
+    first: float | None = None
+    for time_s in times_s:
+        if time_s is not None and (first is None or time_s < first):
+            first = time_s
+    return first

@@ -79,6 +79,7 @@ class Pump:
         self._after_turn = after_turn
         self._stopped = stopped
         self._may_be_quiet = hasattr(core, "is_quiet")
+        self._now_s = scheduler.now_s
         self._channels: dict[ProcessId, Channel] = {}
         self._has_turn = False
         self._wake: Handle | None = None
@@ -128,7 +129,7 @@ class Pump:
         if not self.is_running or self._channels.get(channel.peer) is not channel:
             return
         try:
-            self.core.on_message(channel.peer, message, self._scheduler.now_s())
+            self.core.on_message(channel.peer, message, self._now_s())
         except Exception as error:  # noqa: BLE001  # Whatever it is, this process stops.
             self.fail(error)
             return
@@ -162,7 +163,7 @@ class Pump:
         if not self.is_running:
             return
         try:
-            self._carry_out(self.core.flush(self._scheduler.now_s()))
+            self._carry_out(self.core.flush(self._now_s()))
             if self._after_turn is not None:
                 self._after_turn()
         except Exception as error:  # noqa: BLE001  # Whatever it is, this process stops.
@@ -178,14 +179,15 @@ class Pump:
             self._stopped(f"{type(error).__name__}: {error}")
 
     def _carry_out(self, output: Output) -> None:
+        channels = self._channels
         for peer in output.reset:
-            channel = self._channels.get(peer)
+            channel = channels.get(peer)
             if channel is not None:
                 channel.close()
         for peer in output.connect:
             self._transport.connect(self.core.me, peer)
         for peer, message in output.send:
-            channel = self._channels.get(peer)
+            channel = channels.get(peer)
             if channel is not None:
                 channel.send(message)
         self._transport.flush()

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from crescando.errors import CrescandoError, RefusedError
 from crescando.process import Output
 from crescando.routing.base import ExpelledEvent, Multicast, StableEvent
-from crescando.routing.batch import Delivery, Message, Submission, offsets_of, submission
+from crescando.routing.batch import CONFIG, Delivery, Message, Submission, offsets_of, submission
 from crescando.routing.rubberband.catalog import EMPTY_CATALOG
 from crescando.routing.rubberband.messages import CreateTable, Join, encode_message
 from crescando.schema import ColumnDef, DataType, TableSchema
@@ -269,11 +269,11 @@ class Destination(_Core):
         return self.multicast.flush(now_s)
 
     def _apply(self, part: Delivery) -> None:
-        first, last = int(part.position[0]), int(part.position[-1])
+        first, last = part.position.item(0), part.position.item(-1)
         if first <= self.position:
             raise CrescandoError(f"{self.me} was delivered position {first} after {self.position}")
         self.position = last
-        if part.kind[0] == MessageKind.CONFIG:
+        if part.kind.item(0) == CONFIG:
             return
         self.n_applied += len(part)
         self.n_bytes += len(part.payload)

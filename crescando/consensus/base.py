@@ -7,7 +7,6 @@ taken by the router that owns it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from crescando.consensus.membership import Change
@@ -42,7 +41,6 @@ NO_BALLOT = Ballot(0, ProcessId("", "", 0))
 """Below every ballot that a member can open."""
 
 
-@dataclass(slots=True)
 class BroadcastOutput(Generic[V]):
     """What one turn of an atomic broadcast core gives.
 
@@ -63,13 +61,16 @@ class BroadcastOutput(Generic[V]):
     wake_at_s : float or None
     """
 
-    send: list[tuple[ProcessId, Any]] = field(default_factory=list)
-    learned: list[tuple[int, V | None]] = field(default_factory=list)
-    install: tuple[int, Any] | None = None
-    snapshot_for: list[ProcessId] = field(default_factory=list)
-    membership: Membership | None = None
-    stop: str = ""
-    wake_at_s: float | None = None
+    __slots__ = ("install", "learned", "membership", "send", "snapshot_for", "stop", "wake_at_s")
+
+    def __init__(self) -> None:
+        self.send: list[tuple[ProcessId, Any]] = []
+        self.learned: list[tuple[int, V | None]] = []
+        self.install: tuple[int, Any] | None = None
+        self.snapshot_for: list[ProcessId] = []
+        self.membership: Membership | None = None
+        self.stop = ""
+        self.wake_at_s: float | None = None
 
 
 class AtomicBroadcast(Protocol[V]):

@@ -224,17 +224,18 @@ def submission(messages: Sequence[Message], *, shared: bytes = b"", acknowledged
 
 def fault_of(batch: Submission) -> str:
     """Say what is malformed about a submission from outside, or give ''."""
-    for column, dtype in (
-        (batch.kind, _UINT8),
-        (batch.table, _INT64),
-        (batch.replica_offset, _UINT32),
-        (batch.range_offsets, _INT64),
-        (batch.range_low, _UINT64),
-        (batch.range_high, _UINT64),
-        (batch.payload_offsets, _INT64),
+    if not (
+        batch.kind.dtype is _UINT8
+        and batch.table.dtype is _INT64
+        and batch.replica_offset.dtype is _UINT32
+        and batch.range_offsets.dtype is _INT64
+        and batch.range_low.dtype is _UINT64
+        and batch.range_high.dtype is _UINT64
+        and batch.payload_offsets.dtype is _INT64
     ):
-        if column.dtype is not dtype and column.dtype != dtype:
-            return f"a header column holds {column.dtype}"
+        fault = _fault_of_types(batch)
+        if fault:
+            return fault
     n = len(batch.kind)
     if not 0 < n <= MESSAGES_PER_INSTANCE_MAX or batch.first < 1:
         return "empty, too large, or numbered below 1"
@@ -252,6 +253,21 @@ def fault_of(batch: Submission) -> str:
     if batch.kind.tobytes().strip(_KINDS):
         return "unknown message kind"
     return "a data message names no ring range" if _names_no_range(batch.kind, ranges) else ""
+
+
+def _fault_of_types(batch: Submission) -> str:
+    for column, dtype in (
+        (batch.kind, _UINT8),
+        (batch.table, _INT64),
+        (batch.replica_offset, _UINT32),
+        (batch.range_offsets, _INT64),
+        (batch.range_low, _UINT64),
+        (batch.range_high, _UINT64),
+        (batch.payload_offsets, _INT64),
+    ):
+        if column.dtype != dtype:
+            return f"a header column holds {column.dtype}"
+    return ""
 
 
 def _ascends(offsets: I64) -> bool:

@@ -16,31 +16,79 @@ from crescando.types import ProcessId
 QUEUE_MAX = 65_536
 """Messages on their way in one direction; far above what credits let a core send."""
 
+UNWEIGHED = 16
+"""So many messages on their way in one direction are not weighed: the receiver keeps up."""
 
-_BEGIN, _MESSAGE, _END = range(3)
+_BEGIN, _END = object(), object()
+
+
+class _Inbox:
+    """What has arrived for one process, of all its sessions, in the order of arrival."""
+
+    __slots__ = ("_arrived", "_call_soon", "_is_due", "endpoint", "is_attached")
+
+    def __init__(self, endpoint: Endpoint, scheduler: Scheduler) -> None:
+        self.is_attached = True
+        self.endpoint = endpoint
+        self._call_soon = scheduler.call_soon
+        self._arrived: deque[tuple[InProcessChannel, Any]] = deque()
+        self._is_due = False
+
+    def put(self, channel: InProcessChannel, message: Any) -> None:
+        """Take a message, or the begin or end of a session."""
+        self._arrived.append((channel, message))
+        if not self._is_due:
+            self._is_due = True
+            self._call_soon(self._deliver)
+
+    def _deliver(self) -> None:
+        arrived, endpoint = self._arrived, self.endpoint
+        try:
+            # What arrives meanwhile is for the next round: nobody's turn waits behind it.
+            for _ in range(len(arrived)):
+                channel, message = arrived.popleft()
+                channel.n_unread -= 1
+                if not self.is_attached:
+                    continue
+                if message is _BEGIN:
+                    endpoint.opened(channel)
+                elif message is _END:
+                    endpoint.closed(channel)
+                else:
+                    endpoint.received(channel, message)
+        finally:
+            self._is_due = bool(arrived)
+            if arrived:
+                self._call_soon(self._deliver)
 
 
 class InProcessChannel(Channel):
     """One end of an in-process session."""
 
-    def __init__(self, hub: InProcessHub, owner: ProcessId, peer: ProcessId) -> None:
+    def __init__(self, hub: InProcessHub, owner: ProcessId, peer: ProcessId, inbox: _Inbox) -> None:
         self.peer = peer
+        self.n_unread = 0
+        self.inbox = inbox
         self._hub = hub
         self._owner = owner
         self._other: InProcessChannel | None = None
-        self._arriving: deque[tuple[int, Any, int]] = deque()
         self._unread_bytes = 0
         self._is_open = True
-        self._is_scheduled = False
+
+    def begin(self, other: InProcessChannel) -> None:
+        """Tie the two ends of a session together."""
+        self._other = other
+        self._arrive(_BEGIN)
 
     def send(self, message: Any) -> None:
         other = self._other
         if not self._is_open or other is None:
             return
-        if len(other._arriving) >= QUEUE_MAX or other._unread_bytes > QUEUE_BYTES:
+        if other.n_unread >= UNWEIGHED and not other._has_room_for(message):
             self.close()
             return
-        other._receive(message)
+        other.n_unread += 1
+        other.inbox.put(other, message)
 
     def close(self) -> None:
         other = self._other
@@ -48,33 +96,14 @@ class InProcessChannel(Channel):
         if other is not None:
             other._end()
 
-    def _receive(self, message: Any) -> None:
-        weight = weight_of(message)
-        self._unread_bytes += weight
-        self._arrive(_MESSAGE, message, weight)
-
-    def _arrive(self, what: int, message: Any = None, weight: int = 0) -> None:
-        self._arriving.append((what, message, weight))
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._hub.wake(self)
-
-    def deliver(self) -> None:
-        """Tell the owner what has arrived."""
-        self._is_scheduled = False
-        arriving = self._arriving
-        while arriving:
-            what, message, weight = arriving.popleft()
-            endpoint = self._hub.endpoint(self._owner)
-            if endpoint is None:
-                continue
-            if what == _MESSAGE:
-                self._unread_bytes -= weight
-                endpoint.received(self, message)
-            elif what == _BEGIN:
-                endpoint.opened(self)
-            else:
-                endpoint.closed(self)
+    def _has_room_for(self, message: Any) -> bool:
+        """Weigh what has to wait behind others; it counts until there is no more than a few left."""
+        if self.n_unread == UNWEIGHED:
+            self._unread_bytes = 0
+        if self.n_unread >= QUEUE_MAX or self._unread_bytes > QUEUE_BYTES:
+            return False
+        self._unread_bytes += weight_of(message)
+        return True
 
     def _end(self) -> None:
         if self._is_open:
@@ -83,24 +112,29 @@ class InProcessChannel(Channel):
             # What has arrived before the end is still received.
             self._arrive(_END)
 
+    def _arrive(self, what: object) -> None:
+        self.n_unread += 1
+        self.inbox.put(self, what)
+
 
 class InProcessHub(Transport):
     """Connects the processes of one store; two stores never share one."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
-        self._endpoints: dict[ProcessId, Endpoint] = {}
+        self._inboxes: dict[ProcessId, _Inbox] = {}
         self._channels: dict[ProcessId, dict[ProcessId, InProcessChannel]] = {}
-        self._ready: deque[InProcessChannel] = deque()
 
     def attach(self, process: ProcessId, endpoint: Endpoint) -> None:
-        if process in self._endpoints:
+        if process in self._inboxes:
             raise ValueError(f"{process} is attached already")
-        self._endpoints[process] = endpoint
+        self._inboxes[process] = _Inbox(endpoint, self.scheduler)
         self._channels[process] = {}
 
     def detach(self, process: ProcessId) -> None:
-        self._endpoints.pop(process, None)
+        inbox = self._inboxes.pop(process, None)
+        if inbox is not None:
+            inbox.is_attached = False
         for channel in list(self._channels.pop(process, {}).values()):
             channel.close()
 
@@ -108,34 +142,15 @@ class InProcessHub(Transport):
         channels = self._channels.get(process)
         if channels is None or peer in channels:
             return
-        if peer not in self._endpoints:
+        if peer not in self._inboxes:
             self.scheduler.call_soon(lambda: self._refuse(process, peer))
             return
-        near, far = InProcessChannel(self, process, peer), InProcessChannel(self, peer, process)
-        near._other, far._other = far, near
+        near = InProcessChannel(self, process, peer, self._inboxes[process])
+        far = InProcessChannel(self, peer, process, self._inboxes[peer])
         channels[peer] = near
         self._channels[peer][process] = far
-        near._arrive(_BEGIN)
-        far._arrive(_BEGIN)
-
-    def endpoint(self, process: ProcessId) -> Endpoint | None:
-        """Give the endpoint of an attached process."""
-        return self._endpoints.get(process)
-
-    def wake(self, channel: InProcessChannel) -> None:
-        """See to it that a channel delivers soon; all that do share one callback."""
-        if not self._ready:
-            self.scheduler.call_soon(self._deliver)
-        self._ready.append(channel)
-
-    def _deliver(self) -> None:
-        # What arrives meanwhile is for the next turn of the loop: nobody's turn waits behind it.
-        try:
-            for _ in range(len(self._ready)):
-                self._ready.popleft().deliver()
-        finally:
-            if self._ready:
-                self.scheduler.call_soon(self._deliver)
+        near.begin(far)
+        far.begin(near)
 
     def forget(self, process: ProcessId, channel: InProcessChannel) -> None:
         """Take an ended session off the list."""
@@ -144,6 +159,6 @@ class InProcessHub(Transport):
             del channels[channel.peer]
 
     def _refuse(self, process: ProcessId, peer: ProcessId) -> None:
-        endpoint = self._endpoints.get(process)
-        if endpoint is not None:
-            endpoint.refused(peer)
+        inbox = self._inboxes.get(process)
+        if inbox is not None:
+            inbox.endpoint.refused(peer)

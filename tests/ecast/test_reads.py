@@ -431,7 +431,9 @@ def test_application_processes_are_told_of_a_long_absence_of_leaders_and_of_its_
 
 
 def test_a_leader_without_a_majority_is_none(stage: Stage) -> None:
+    # It looks with every pulse.
     stage.is_backed = False
+    stage.now_s += 0.1
     stage.flush()
     stage.now_s += 2.0
     stage.flush()

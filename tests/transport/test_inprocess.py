@@ -22,6 +22,7 @@ def test_the_object_itself_is_handed_over() -> None:
 
 
 def test_a_receiver_that_does_not_keep_up_has_its_session_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inprocess, "UNWEIGHED", 0)
     monkeypatch.setattr(inprocess, "QUEUE_MAX", 10)
     world = world_of()
     a, b = pair(world)
@@ -35,6 +36,7 @@ def test_a_receiver_that_does_not_keep_up_has_its_session_closed(monkeypatch: py
 
 
 def test_a_session_is_closed_when_too_many_bytes_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inprocess, "UNWEIGHED", 0)
     monkeypatch.setattr(inprocess, "QUEUE_BYTES", 3_000)
     world = world_of()
     a, b = pair(world)
@@ -50,6 +52,7 @@ def test_a_session_is_closed_when_too_many_bytes_wait(monkeypatch: pytest.Monkey
 def test_one_message_of_any_size_passes_and_what_is_read_counts_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(inprocess, "UNWEIGHED", 0)
     monkeypatch.setattr(inprocess, "QUEUE_BYTES", 3_000)
     world = world_of()
     a, b = pair(world)
@@ -103,3 +106,18 @@ def test_refusal_is_told_to_nobody_who_is_gone() -> None:
     world.settle()
 
     assert a.log == []
+
+
+def test_what_waited_is_weighed_anew_once_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inprocess, "UNWEIGHED", 2)
+    monkeypatch.setattr(inprocess, "QUEUE_BYTES", 3_000)
+    world = world_of()
+    a, b = pair(world)
+
+    for _ in range(5):
+        for _ in range(5):
+            a.channel.send(b"x" * 1_000)
+        world.settle()
+
+    assert len(b.messages()) == 25
+    assert (a.told("closed"), b.told("closed")) == ([], [])

@@ -167,7 +167,7 @@ def test_the_end_of_an_old_session_is_told_before_the_begin_of_the_next() -> Non
     desk = Desk()
     desk.connect()
     old = desk.pump._channels[B]
-    new = type(old)(desk.hub, A, B)
+    new = type(old)(desk.hub, A, B, old.inbox)
 
     desk.pump.opened(new)
     desk.pump.received(old, "late")

@@ -291,17 +291,20 @@ class Replica(Follower[V]):
     def flush(self, now_s: float) -> BroadcastOutput[V]:
         self._keep_time(now_s)
         self._go_on(now_s)
-        if self._has_settled and self.is_leader:
-            # Not with the next beat only: should this member die before, the others would
-            # still ask for majorities of a membership that is over.
-            self._broadcast(self._heartbeat(now_s))
-        self._has_settled = False
+        if self._has_settled:
+            self._has_settled = False
+            if self.is_leader:
+                # Not with the next beat only: should this member die before, the others would
+                # still ask for majorities of a membership that is over.
+                self._broadcast(self._heartbeat(now_s))
         out, self._out = self._out, BroadcastOutput()
         if self.is_leader:
-            next_s: float | None = self._tenure.beat_at_s
+            wake_at_s: float | None = self._tenure.beat_at_s
         else:
-            next_s = self._election.wake_at_s if self.is_member else None
-        self._wake_at_s = out.wake_at_s = earliest(next_s, self._petition_at_s)
+            wake_at_s = self._election.wake_at_s if self.is_member else None
+        if self._petition_at_s is not None:
+            wake_at_s = earliest(wake_at_s, self._petition_at_s)
+        self._wake_at_s = out.wake_at_s = wake_at_s
         return out
 
     # Time.

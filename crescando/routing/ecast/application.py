@@ -144,10 +144,10 @@ class Application:
         match message:
             case Deliver():
                 self._on_deliver(peer, message)
-            case DeliverRead():
-                self._on_deliver_read(peer, message)
             case Stable():
                 self._on_stable(peer, message)
+            case DeliverRead():
+                self._on_deliver_read(peer, message)
             case Pulse():
                 self._on_pulse(peer, message)
             case Welcome():
@@ -195,11 +195,14 @@ class Application:
             return
         for part in message.parts:
             # Positions ascend.
-            is_new = part.position.item(0) > self.delivered
-            fresh = 0 if is_new else int((part.position <= self.delivered).sum())
-            if fresh < len(part):
-                self._events.append(part.after(fresh))
-        self.delivered = max(self.delivered, message.last)
+            if part.position.item(0) > self.delivered:
+                self._events.append(part)
+                continue
+            known = int((part.position <= self.delivered).sum())
+            if known < len(part):
+                self._events.append(part.after(known))
+        if message.last > self.delivered:
+            self.delivered = message.last
         self._confirm_to = peer
 
     def _on_deliver_read(self, peer: ProcessId, message: DeliverRead) -> None:
@@ -261,16 +264,22 @@ class Application:
 
     def flush(self, now_s: float) -> Output:
         """Send what is due: own messages, one confirmation a router, wanted sessions."""
-        for peer in [known for known, due_s in self._reconnect.items() if now_s >= due_s]:
-            del self._reconnect[peer]
-            self._out.connect.append(peer)
-        if self.lead is not None and not self.is_expelled:
+        if self._reconnect:
+            self._ask_again(now_s)
+        if self.lead is not None and self._outgoing.is_waiting and not self.is_expelled:
             for submission in self._outgoing.take():
-                fresh = msgspec.structs.replace(submission, acknowledged=self.acknowledged)
-                self._out.send.append((self.lead, Route(fresh)))
+                if submission.acknowledged != self.acknowledged:
+                    submission = msgspec.structs.replace(submission, acknowledged=self.acknowledged)
+                self._out.send.append((self.lead, Route(submission)))
         if self._confirm_to is not None and not self._holds_confirms:
             self._out.send.append((self._confirm_to, Confirm(self.delivered)))
             self._confirm_to, self.confirmed = None, self.delivered
         out, self._out = self._out, Output()
         out.wake_at_s = min(self._reconnect.values()) if self._reconnect else None
         return out
+
+    def _ask_again(self, now_s: float) -> None:
+        """Ask for the sessions that were lost or refused a while ago."""
+        for peer in [known for known, due_s in self._reconnect.items() if now_s >= due_s]:
+            del self._reconnect[peer]
+            self._out.connect.append(peer)

@@ -83,7 +83,6 @@ class Departure:
     learned: int
 
 
-@dataclass(slots=True)
 class Learned(Generic[C]):
     """What learning one batch did.
 
@@ -98,10 +97,13 @@ class Learned(Generic[C]):
         Senders of which something was skipped because they are no members.
     """
 
-    runs: list[Run[C]] = field(default_factory=list)
-    suspected: set[ProcessId] = field(default_factory=set)
-    gaps: set[ProcessId] = field(default_factory=set)
-    void: set[ProcessId] = field(default_factory=set)
+    __slots__ = ("gaps", "runs", "suspected", "void")
+
+    def __init__(self) -> None:
+        self.runs: list[Run[C]] = []
+        self.suspected: set[ProcessId] = set()
+        self.gaps: set[ProcessId] = set()
+        self.void: set[ProcessId] = set()
 
 
 @dataclass(slots=True)

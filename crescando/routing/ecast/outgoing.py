@@ -40,6 +40,11 @@ class Outgoing:
         return len(self._on_way) + len(self._waiting)
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether anything is to be sent."""
+        return bool(self._waiting)
+
+    @property
     def on_way_bytes(self) -> int:
         """What is sent and not stable weighs."""
         return self._data_bytes + self._config_bytes

@@ -28,6 +28,8 @@ class LeaderPresence:
 
     def look(self, *, is_present: bool, now_s: float) -> bool:
         """Take what holds in this turn; True if what is told has changed."""
+        if is_present and self._absent_since_s is None:
+            return False
         told = self.is_there
         if is_present:
             self._absent_since_s, self.is_there = None, True
@@ -36,6 +38,11 @@ class LeaderPresence:
         elif now_s >= self._absent_since_s + self.patience_s:
             self.is_there = False
         return self.is_there != told
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether there was a leader at the last look."""
+        return self._absent_since_s is None
 
     @property
     def wake_at_s(self) -> float | None:

@@ -103,6 +103,11 @@ class Proposer(Generic[C]):
         return frozenset(self._held)
 
     @property
+    def is_holding(self) -> bool:
+        """Whether any sender must wait for a slow destination."""
+        return bool(self._held)
+
+    @property
     def open_bytes(self) -> tuple[int, int]:
         """What is proposed and not learned yet weighs: its data, and its configuration messages."""
         while len(self._open) > self.broadcast.n_open:

@@ -194,6 +194,11 @@ class Reads(Generic[C]):
             del self._queued[process], self._queued_bytes[process]
         return messages
 
+    @property
+    def has_refused(self) -> bool:
+        """Whether there is anything to be told to clients."""
+        return bool(self._refusals)
+
     def take_refusals(self) -> list[tuple[ProcessId, ReadRefused]]:
         """Give what is to be told to clients."""
         refusals, self._refusals = self._refusals, []

@@ -55,6 +55,8 @@ from crescando.types import ProcessId, Verdict
 
 C = TypeVar("C", bound=Config)
 
+ECAST = frozenset({Route, Confirm, Hello, Resume, Fenced, Inject, ConfigRequest, StableUpTo})
+"""What a router takes itself; all else that routers say is the broadcast's."""
 
 RECONNECT_S = 0.2
 """Pause before another router that refused a session is asked again."""
@@ -176,13 +178,20 @@ class Router(Generic[C]):
 
     def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
         """Take one message from a router or an application process."""
-        self.is_quiet = False
+        if type(message) in ECAST:
+            self.is_quiet = False
+            self._take(peer, message, now_s)
+        elif peer.role == self.me.role:
+            self.broadcast.on_message(peer, message, now_s)
+            self.is_quiet = getattr(self.broadcast, "is_quiet", False)
+
+    def _take(self, peer: ProcessId, message: Any, now_s: float) -> None:
+        """Take one message of E-Cast's own."""
         match message:
             case Route():
                 self._on_route(peer, message.submission)
             case Confirm():
-                self._confirm(peer, message.position)
-                self.is_quiet = not self._touched and not self._may_send(peer)
+                self.is_quiet = not self._confirm(peer, message.position)
             case Hello():
                 self._on_hello(peer, message)
             case Resume():
@@ -197,10 +206,6 @@ class Router(Generic[C]):
             case StableUpTo():
                 if peer.role == self.me.role and not self.broadcast.is_leader:
                     self._stable_hint, self._hinted = message, 0
-            case _:
-                if peer.role == self.me.role:
-                    self.broadcast.on_message(peer, message, now_s)
-                    self.is_quiet = getattr(self.broadcast, "is_quiet", False)
 
     def change_routers(self, *, add: ProcessId | None = None, remove: ProcessId | None = None) -> str:
         """Have the group grow by a router that stands by, or shrink by one.
@@ -252,17 +257,18 @@ class Router(Generic[C]):
             return
         self._confirm(peer, message.confirmed)
         outbox.open(message.delivered)
-
-    def _confirm(self, peer: ProcessId, position: int) -> None:
-        self._settle(self.window.confirm(peer, position))
         self._due[peer] = None
 
-    def _may_send(self, peer: ProcessId) -> bool:
-        """Say whether a confirmation of `peer` may have made room to send or propose something."""
-        if self.proposer.held or self.reads.waiting:
-            return True
+    def _confirm(self, peer: ProcessId, position: int) -> bool:
+        """Count a confirmation; True if there may be something to answer, send or propose now."""
+        settled = self.window.confirm(peer, position)
+        if settled:
+            self._settle(settled)
         outbox = self.window.outboxes.get(peer)
-        return outbox is not None and outbox.n_sent < len(outbox.entries)
+        if outbox is not None and (outbox.n_sent < len(outbox.entries) or peer in self.reads.waiting):
+            self._due[peer] = None
+            return True
+        return bool(self._touched) or self.proposer.is_holding
 
     def _on_config_request(self, peer: ProcessId, now_s: float) -> None:
         lagging: tuple[ProcessId, ...] = ()
@@ -330,19 +336,20 @@ class Router(Generic[C]):
 
     def _take_learned(self, result: BroadcastOutput[Batch]) -> None:
         """Carry out what the broadcast gave."""
-        self._out.send.extend(result.send)
-        self._out.stop = self._out.stop or result.stop
+        if result.send:
+            self._out.send += result.send
+        if result.stop:
+            self._out.stop = self._out.stop or result.stop
         if result.install is not None:
             self._install(result.install[1])
             self.broadcast.attest(result.install[0], self.mseq.config.digest())
         for instance, batch in result.learned:
-            self._on_learned(instance, batch)
+            if batch is not None:
+                self._on_learned(instance, batch)
         if result.membership is not None:
             self._take_membership()
 
-    def _on_learned(self, instance: int, batch: Batch | None) -> None:
-        if batch is None:
-            return
+    def _on_learned(self, instance: int, batch: Batch) -> None:
         before = self.mseq.config
         learned = self.mseq.learn(instance, batch, defers=True)
         if self.mseq.config is not before:
@@ -351,11 +358,14 @@ class Router(Generic[C]):
             self._admit(instance, learned)
         else:
             self._backlog.keep(instance, learned)
-            self._await_no_more(learned.suspected)
-        for process in learned.suspected:
-            self.proposer.forget(process)
-            self.reads.end_session(process)
-        self._answer_skipped(learned)
+            if learned.suspected:
+                self._await_no_more(learned.suspected)
+        if learned.suspected:
+            for process in learned.suspected:
+                self.proposer.forget(process)
+                self.reads.end_session(process)
+        if learned.gaps or learned.void or learned.suspected:
+            self._answer_skipped(learned)
 
     def _admit(self, instance: int, learned: Learned[C]) -> None:
         """Route an instance, and take it into the send window."""
@@ -364,7 +374,8 @@ class Router(Generic[C]):
         entry = entry_of(instance, learned.runs, learned.suspected)
         self._due.update(dict.fromkeys(entry.last))
         self._settle(self.window.add(entry))
-        self._await_no_more(learned.suspected)
+        if learned.suspected:
+            self._await_no_more(learned.suspected)
 
     def _await_no_more(self, suspected: set[ProcessId]) -> None:
         for process in sorted(suspected):
@@ -396,9 +407,8 @@ class Router(Generic[C]):
         for sender in sorted(senders):
             self._touched[sender] = None
 
-    def _take_stable_hint(self) -> None:
-        hint = self._stable_hint
-        if hint is None or self._led:
+    def _take_stable_hint(self, hint: StableUpTo) -> None:
+        if self._led:
             return
         upto = min(hint.instance, self.broadcast.learned)
         if upto > self._hinted:
@@ -422,43 +432,53 @@ class Router(Generic[C]):
 
     def flush(self, now_s: float) -> Output:
         """Learn, take or give up leadership, propose, forward, answer."""
-        if self.broadcast.leader is None:
+        broadcast = self.broadcast
+        if broadcast.leader is None:
             self._look_around(now_s)
         if self._reconnect:
             self._ask_again(now_s)
-        result = self.broadcast.flush(now_s)
+        result = broadcast.flush(now_s)
         self._take_learned(result)
-        self._take_stable_hint()
+        if self._stable_hint is not None:
+            self._take_stable_hint(self._stable_hint)
         if result.snapshot_for:
             self._route_backlog()
         for peer in result.snapshot_for:
             snapshot = take_snapshot(self.mseq, self.window)
             self.broadcast.provide_snapshot(peer, self.broadcast.learned, snapshot)
-        led_ballot = self.broadcast.ballot if self.broadcast.is_leader else None
+        led_ballot = broadcast.ballot if broadcast.is_leader else None
         if led_ballot != self._led_ballot:
             self._led_ballot = led_ballot
             self._route_backlog()
             self._change_leadership()
-        again = self._led and self.proposer.propose(self.window, self.mseq.config)
+        led = led_ballot is not None
+        again = led and self.proposer.propose(self.window, self.mseq.config)
         if again or result.snapshot_for:
-            more = self.broadcast.flush(now_s)
+            more = broadcast.flush(now_s)
             self._take_learned(more)
             result.wake_at_s = more.wake_at_s
-        if self._led:
-            self._inject(now_s)
-            self._forward()
-            self._pulse(now_s)
-        self._answer_stable()
-        self._out.send.extend(self.reads.take_refusals())
-        self._tell_presence(now_s)
+        if led:
+            if self.reads.is_asked:
+                self._inject(now_s)
+            if self._due:
+                self._forward()
+            if now_s >= self._pulse_at_s:
+                self._pulse(now_s)
+        if self._touched:
+            self._answer_stable()
+        if self.reads.has_refused:
+            self._out.send.extend(self.reads.take_refusals())
+        if not led:
+            self._tell_presence(broadcast.leader not in (None, self.me), now_s)
         out, self._out = self._out, Output()
-        out.wake_at_s = earliest(
-            result.wake_at_s,
-            self._pulse_at_s if self._led else None,
-            self.reads.wake_at_s,
-            self.presence.wake_at_s,
-            min(self._reconnect.values()) if self._reconnect else None,
-        )
+        out.wake_at_s = earliest(result.wake_at_s, self._pulse_at_s if led else None)
+        if self._reconnect or self.reads.is_asked or not self.presence.is_certain:
+            out.wake_at_s = earliest(
+                out.wake_at_s,
+                self.reads.wake_at_s,
+                self.presence.wake_at_s,
+                min(self._reconnect.values()) if self._reconnect else None,
+            )
         return out
 
     def _look_around(self, now_s: float) -> None:
@@ -474,9 +494,7 @@ class Router(Generic[C]):
             if peer in self.broadcast.peers:
                 self._out.connect.append(peer)
 
-    def _tell_presence(self, now_s: float) -> None:
-        broadcast = self.broadcast
-        is_present = broadcast.is_backed(now_s) if self._led else broadcast.leader not in (None, self.me)
+    def _tell_presence(self, is_present: bool, now_s: float) -> None:
         if self.presence.look(is_present=is_present, now_s=now_s):
             notice = Quorum(self.presence.is_there)
             self._out.send.extend((peer, notice) for peer in self._sessions)
@@ -496,8 +514,6 @@ class Router(Generic[C]):
 
     def _inject(self, now_s: float) -> None:
         """Route the snapshot reads that may run at the position reached."""
-        if not self.reads.is_asked:
-            return
         first = self.proposer.first_proposed
         if first is None:
             is_caught_up = not self.broadcast.n_open and self.broadcast.can_propose()
@@ -534,10 +550,9 @@ class Router(Generic[C]):
             self._out.send.append((peer, message))
 
     def _pulse(self, now_s: float) -> None:
-        if now_s < self._pulse_at_s:
-            return
         self._pulse_at_s = now_s + self.limits.pulse_s
         self._call_the_absent(now_s)
+        self._tell_presence(self.broadcast.is_backed(now_s), now_s)
         self.laggards.look(self.window, now_s)
         ballot, credit = self.broadcast.ballot, self._credit
         for peer in self._next_pulsed():
@@ -585,16 +600,25 @@ class Router(Generic[C]):
             learned = self.mseq.learned_of(sender)
             upto = self.window.stable_of(sender, learned)
             told = self._acknowledged.get(sender, 0)
-            exceptions = [
-                NotStable(number, Verdict.REFUSED.value, reason)
-                for number, reason in sorted(self.mseq.refused.get(sender, {}).items())
-                # Final as soon as it is learned, so it need not wait for what is before it.
-                if told < number
-            ]
-            exceptions += [
-                NotStable(number, Verdict.LOST.value, "every owner of a range failed")
-                for number in sorted(self.window.lost.get(sender, ()))
-                if told < number <= upto
-            ]
+            exceptions = self._exceptions(sender, told, upto)
             if upto > told or exceptions or sender in self.mseq.departed:
                 self._out.send.append((sender, Stable(upto, tuple(exceptions), credit)))
+
+    def _exceptions(self, sender: ProcessId, told: int, upto: int) -> list[NotStable]:
+        """Give what a sender has not been told of its numbers that did not simply become stable."""
+        refused, lost = self.mseq.refused.get(sender), self.window.lost.get(sender)
+        exceptions: list[NotStable] = []
+        if refused:
+            # Final as soon as it is learned, so it need not wait for what is before it.
+            exceptions += [
+                NotStable(number, Verdict.REFUSED.value, reason)
+                for number, reason in sorted(refused.items())
+                if told < number
+            ]
+        if lost:
+            exceptions += [
+                NotStable(number, Verdict.LOST.value, "every owner of a range failed")
+                for number in sorted(lost)
+                if told < number <= upto
+            ]
+        return exceptions
