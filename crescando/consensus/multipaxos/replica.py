@@ -289,7 +289,13 @@ class Replica(Follower[V]):
                 self._on_snapshot(message, now_s)
 
     def flush(self, now_s: float) -> BroadcastOutput[V]:
-        self._keep_time(now_s)
+        if (
+            self._wake_at_s is None
+            or now_s >= self._wake_at_s
+            or self._owes_change
+            or self._tenure.is_resumed
+        ):
+            self._keep_time(now_s)
         self._go_on(now_s)
         if self._has_settled:
             self._has_settled = False

@@ -53,6 +53,8 @@ class _Draft:
     messages: int
     n_bytes: int
     taken: list[Submission] = field(default_factory=list)
+    data_bytes: int = 0
+    config_bytes: int = 0
     is_full: bool = False
 
 
@@ -88,8 +90,9 @@ class Proposer(Generic[C]):
         self._owes_turn = False
         self._taken: dict[ProcessId, int] = {}
         self._open: deque[tuple[int, int]] = deque()
+        self._open_data = self._open_config = 0
         for batch in broadcast.open_values():
-            self._open.append(_weights(batch))
+            self._count_open(*_weights(batch))
             for submission in batch.submissions:
                 self._taken[submission.sender] = submission.last
 
@@ -110,9 +113,16 @@ class Proposer(Generic[C]):
     @property
     def open_bytes(self) -> tuple[int, int]:
         """What is proposed and not learned yet weighs: its data, and its configuration messages."""
-        while len(self._open) > self.broadcast.n_open:
-            self._open.popleft()
-        return sum(data for data, _ in self._open), sum(config for _, config in self._open)
+        for _ in range(len(self._open) - self.broadcast.n_open):
+            data, config = self._open.popleft()
+            self._open_data -= data
+            self._open_config -= config
+        return self._open_data, self._open_config
+
+    def _count_open(self, data: int, config: int) -> None:
+        self._open.append((data, config))
+        self._open_data += data
+        self._open_config += config
 
     # Taking in.
 
@@ -177,13 +187,13 @@ class Proposer(Generic[C]):
         self._release(window, config)
         proposed = False
         while self.broadcast.can_propose() and self._is_worth_an_instance():
-            batch = self._take_batch(window)
-            if batch is None:
+            draft = self._draft(window)
+            if not draft.taken:
                 break
-            instance = self.broadcast.propose(batch)
+            instance = self.broadcast.propose(Batch(tuple(draft.taken)))
             if self.first_proposed is None:
                 self.first_proposed = instance
-            self._open.append(_weights(batch))
+            self._count_open(draft.data_bytes, draft.config_bytes)
             proposed = True
         return proposed
 
@@ -207,7 +217,8 @@ class Proposer(Generic[C]):
             self._ready_bytes += queue.n_bytes
             self._line_up(sender, queue.waiting[0], self._backlogged)
 
-    def _take_batch(self, window: Window[C]) -> Batch | None:
+    def _draft(self, window: Window[C]) -> _Draft:
+        """Take the next batch out of what waits."""
         data, config = self.open_bytes
         draft = _Draft(self.limits.batch_messages, self.limits.batch_bytes)
         if config + window.config_bytes < self.limits.reserve_bytes:
@@ -221,7 +232,7 @@ class Proposer(Generic[C]):
             self._draw(self._backlogged, draft)
             served = self._owes_turn or len(draft.taken) > before
             self._owes_turn = had_backlog and not served
-        return Batch(tuple(draft.taken)) if draft.taken else None
+        return draft
 
     def _draw(self, line: Turns, draft: _Draft, turns: int | None = None) -> None:
         """Let senders of a line add to the batch, until it is full or they have had their turns."""
@@ -241,19 +252,25 @@ class Proposer(Generic[C]):
                 self._hold(sender, queue)
                 continue
             part = head.slice(0, n)
-            self._count(sender, queue, head, -1)
-            queue.waiting.popleft()
-            if n < len(head):
-                rest = head.slice(n, len(head))
-                queue.waiting.appendleft(rest)
-                self._count(sender, queue, rest, 1)
+            if n == len(head) and len(queue.waiting) == 1:
+                self._ready_messages -= queue.n_messages
+                self._ready_bytes -= queue.n_bytes
+                self.n_bytes -= queue.n_bytes
+                del self._queues[sender]
+            else:
+                self._count(sender, queue, head, -1)
+                queue.waiting.popleft()
+                if n < len(head):
+                    rest = head.slice(n, len(head))
+                    queue.waiting.appendleft(rest)
+                    self._count(sender, queue, rest, 1)
+                self._line_up(sender, queue.waiting[0], self._backlogged)
+            n_bytes, config_bytes = part.n_bytes, part.config_bytes
             draft.taken.append(part)
             draft.messages -= n
-            draft.n_bytes -= part.n_bytes
-            if queue.waiting:
-                self._line_up(sender, queue.waiting[0], self._backlogged)
-            else:
-                del self._queues[sender]
+            draft.n_bytes -= n_bytes
+            draft.data_bytes += n_bytes - config_bytes
+            draft.config_bytes += config_bytes
             if turns is not None:
                 turns -= 1
 

@@ -361,7 +361,7 @@ class Router(Generic[C]):
             if learned.suspected:
                 self._await_no_more(learned.suspected)
         if learned.suspected:
-            for process in learned.suspected:
+            for process in sorted(learned.suspected):
                 self.proposer.forget(process)
                 self.reads.end_session(process)
         if learned.gaps or learned.void or learned.suspected:
