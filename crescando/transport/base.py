@@ -83,7 +83,7 @@ class Channel(ABC):
 
     @abstractmethod
     def send(self, message: Any) -> None:
-        """Send an immutable message; on a closed channel it is dropped.
+        """Send an immutable message, at the latest with `Transport.flush`; on a closed channel it is dropped.
 
         A channel holds a bounded amount. A receiver that does not keep up has
         its session closed rather than filling the sender's memory.
@@ -139,4 +139,4 @@ class Transport(ABC):
         """
 
     def flush(self) -> None:  # noqa: B027  # Most transports have nothing to do.
-        """Hand over what was sent in this turn; it leaves soon even without this."""
+        """Hand over what was sent; a driver says so at the end of each turn, and until then it may wait."""

@@ -1,8 +1,8 @@
 """One stream connection of the event loop: frames out, in few writes, and frames in.
 
-Rules of the file: everything sent in one turn of the loop leaves in one write
-per connection; what waits unsent is bounded, and a peer that does not take it
-loses the connection; the handler is told of the end exactly once, and of
+Rules of the file: everything sent in one turn leaves in one write per
+connection; what waits unsent is bounded, beside one frame of any length, and
+a peer that does not take it loses the connection; the handler is told of the end exactly once, and of
 nothing after it. What frames mean is not known here.
 """
 
@@ -50,7 +50,7 @@ class Handler(Protocol):
         ...
 
     def unsent(self, connection: Connection) -> None:
-        """Learn that something waits to be written: call `write` before the turn of the loop is over."""
+        """Learn that something waits to be written, by a call of `write`."""
         ...
 
 
@@ -64,7 +64,8 @@ class Connection(asyncio.Protocol):
     body_bytes_max : int
         The longest frame body taken at first; `take_bodies_of` raises it.
     queue_bytes_max : int
-        With more than so much unsent, the next frame ends the connection.
+        With more than so much unsent beside the longest frame of what waits,
+        the next frame ends the connection: a frame of any length gets through.
     tls : TlsStream, optional
         Seals what is sent, and opens what is received.
     """
@@ -86,15 +87,9 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._queue: list[bytes] = []
         self._n_queued = 0
+        self._n_left = 0
+        self._n_longest = 0
         self._is_ended = False
-        self._why = ""
-
-    @property
-    def n_unsent(self) -> int:
-        """How many bytes the peer has not taken yet, as far as this process can see."""
-        transport = self._transport
-        buffered = transport.get_write_buffer_size() if transport is not None else 0
-        return self._n_queued + buffered
 
     @property
     def ssl_object(self) -> Any:
@@ -106,17 +101,24 @@ class Connection(asyncio.Protocol):
         self._framer.body_bytes_max = body_bytes_max
 
     def send(self, kind: FrameKind, body: bytes) -> None:
-        """Send a frame at the end of this turn of the loop; dropped once the connection is over."""
+        """Send a frame with the next `write`; dropped once the connection is over."""
         if self._is_ended or self._transport is None:
             return
-        if self.n_unsent > self._queue_bytes_max:
+        if self._n_queued + self._n_left > self._queue_bytes_max and not self._has_room(self._transport):
             self.abort("the peer does not take what is sent")
             return
+        n_bytes = HEADER_BYTES + len(body)
+        if n_bytes > self._n_longest:
+            self._n_longest = n_bytes
         if not self._queue:
             self._handler.unsent(self)
-        self._queue.append(header(kind, len(body)))
-        self._queue.append(body)
-        self._n_queued += HEADER_BYTES + len(body)
+        self._queue += header(kind, len(body)), body
+        self._n_queued += n_bytes
+
+    def _has_room(self, transport: asyncio.Transport) -> bool:
+        """Look anew at how much the peer has not taken, as far as this process can see."""
+        self._n_left = transport.get_write_buffer_size()
+        return self._n_queued + self._n_left <= self._queue_bytes_max + self._n_longest
 
     def write(self) -> None:
         """Hand what was sent to the network."""
@@ -134,6 +136,9 @@ class Connection(asyncio.Protocol):
                 self.abort(str(error))
                 return
         self._transport.write(data)
+        self._n_left = self._transport.get_write_buffer_size()
+        if not self._n_left:
+            self._n_longest = 0
 
     def close(self, why: str = "") -> None:
         """End the connection after what was sent; nothing is received any more."""

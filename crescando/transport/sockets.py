@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 Codec = tuple[Callable[[Any], bytes], Callable[[bytes], Any]]
 """Encoder and decoder; the decoder raises `RemoteProtocolError`."""
 
-_NOTHING = object()
+_NOTHING: tuple[Any, bytes] = object(), b""
 
 
 class SocketTransport(Transport):
@@ -88,7 +88,7 @@ class SocketTransport(Transport):
         self._links: dict[Connection, Link] = {}
         self._unsent: list[Connection] = []
         self._n_attempts = 0
-        self._encoded: tuple[Any, bytes] = (_NOTHING, b"")
+        self._encoded = _NOTHING
 
     async def listen(self, address: Address) -> Address:
         """Listen for sessions; port 0 takes a free one. Gives the address listened at."""
@@ -214,7 +214,7 @@ class SocketTransport(Transport):
             logger.warning("no session of %s with %s: %s", *link.dialled, fault)
             connection.abort(fault)
         else:
-            connection.send(FrameKind.HELLO, encode_hello(Hello(*link.dialled, link.attempt)))
+            self._say(connection, FrameKind.HELLO, encode_hello(Hello(*link.dialled, link.attempt)))
 
     def framed(self, connection: Connection, kind: FrameKind, body: bytes) -> None:
         link = self._links[connection]
@@ -250,16 +250,21 @@ class SocketTransport(Transport):
                 self._refuse(link.pair, why)
 
     def unsent(self, connection: Connection) -> None:
-        if not self._unsent:
-            self._loop.call_soon(self.flush)
         self._unsent.append(connection)
 
     def flush(self) -> None:
+        # What is remembered to be encoded once is remembered for one turn: it may be large.
+        self._encoded = _NOTHING
         unsent, self._unsent = self._unsent, []
         for connection in unsent:
             connection.write()
 
     # The handshake.
+
+    def _say(self, connection: Connection, kind: FrameKind, body: bytes = b"") -> None:
+        """Send a word of a handshake, which no turn of anybody's goes with."""
+        connection.send(kind, body)
+        self.flush()
 
     def _on_hello(self, link: Link, hello: Hello) -> None:
         pair = hello.receiver, hello.sender
@@ -281,7 +286,7 @@ class SocketTransport(Transport):
                 earlier.connection.close("a later dial has come")
             link.pair, link.attempt = pair, hello.attempt
             self._welcomed[pair] = link
-            link.connection.send(FrameKind.WELCOME, b"")
+            self._say(link.connection, FrameKind.WELCOME)
 
     def _turn_down(self, link: Link, why: bytes) -> None:
         link.connection.send(FrameKind.REFUSE, why[: self.limits.handshake_bytes_max])
@@ -290,7 +295,7 @@ class SocketTransport(Transport):
     def _on_welcome(self, link: Link, pair: Pair) -> None:
         dial = self._dials.pop(pair)
         dial.timer.cancel()
-        link.connection.send(FrameKind.CONFIRM, b"")
+        self._say(link.connection, FrameKind.CONFIRM)
         self._open(link, pair)
 
     def _on_refuse(self, link: Link, pair: Pair, body: bytes) -> None:

@@ -63,6 +63,7 @@ class SocketWorld(World):
     async def _settle(self) -> None:
         quiet, before = 0, None
         while quiet < QUIET_TURNS:
+            self.sockets.flush()
             await asyncio.sleep(0)
             state = self.heard, len(self.sockets._links), len(self.sockets._dials), self._stages()
             quiet = quiet + 1 if state == before and not self.sockets._dials else 0

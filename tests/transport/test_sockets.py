@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,6 +90,7 @@ def test_whoever_says_nothing_is_cut_off_in_time(world: SocketWorld) -> None:
 
 async def _pass(world: SocketWorld, seconds: float) -> None:
     """Let a time limit run out on the loop's own clock."""
+    world.transport.flush()
     done = world.loop.create_future()
     world.loop.call_later(seconds, done.set_result, None)
     await done
@@ -192,6 +194,82 @@ def test_a_reader_that_does_not_keep_up_has_its_session_closed(world: SocketWorl
         world.settle()
 
     assert b.told("closed") == [A]
+
+
+def test_a_message_longer_than_the_bound_gets_through_and_what_is_behind_it(world: SocketWorld) -> None:
+    a, b = pair(world)
+    long = "x" * (200 * LIMITS.queue_bytes_max)
+    sent = [1, long, *range(100), long, 2]
+
+    for message in sent[:-2]:
+        a.channel.send(message)
+        world.transport.flush()
+    while len(b.messages()) < len(sent) - 2 and not b.told("closed"):
+        world.settle()
+    for message in sent[-2:]:
+        a.channel.send(message)
+        world.transport.flush()
+    while len(b.messages()) < len(sent) and not b.told("closed"):
+        world.settle()
+
+    assert b.messages() == sent
+
+
+def test_behind_a_long_message_the_bound_holds_as_before(world: SocketWorld) -> None:
+    b = Witness(world, B)
+    with stranger(world) as raw:
+        raw.sendall(hello(A, B) + frame(FrameKind.CONFIRM))
+        world.settle()
+        connection = b.channel._connection  # type: ignore[attr-defined]
+        b.channel.send("x" * (200 * LIMITS.queue_bytes_max))
+        world.transport.flush()
+        n_sent = 0
+        while not connection._is_ended:
+            b.channel.send("y" * 1000)
+            world.transport.flush()
+            n_sent += 1
+            assert n_sent <= LIMITS.queue_bytes_max
+        world.settle()
+
+    # What the system's own buffers took of the long one is room for others.
+    assert n_sent * 1000 >= LIMITS.queue_bytes_max
+    assert connection._n_queued == 0
+    assert b.told("closed") == [A]
+
+
+def test_a_frame_before_the_session_is_short_whatever_follows(world: SocketWorld) -> None:
+    b = Witness(world, B)
+    with stranger(world) as raw:
+        raw.sendall(hello(A, B) + header(FrameKind.CONFIRM, LIMITS.handshake_bytes_max + 1))
+        world.settle()
+
+        assert is_closed(raw)
+    assert b.log == []
+
+
+def test_what_was_sent_is_not_remembered_beyond_its_turn(world: SocketWorld) -> None:
+    a, _ = pair(world)
+    message = ["large"]
+    n_known = sys.getrefcount(message)
+
+    a.channel.send(message)
+    world.transport.flush()
+
+    assert sys.getrefcount(message) == n_known
+
+
+def test_a_turn_leaves_nothing_to_do_in_the_loop(world: SocketWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = pair(world)
+    later = []
+    monkeypatch.setattr(world.loop, "call_soon", lambda *args, **_: later.append(args))
+
+    a.channel.send("at once")
+    world.transport.flush()
+
+    monkeypatch.undo()
+    assert later == []
+    world.settle()
+    assert b.messages() == ["at once"]
 
 
 def test_frames_of_one_turn_leave_in_one_write(world: SocketWorld, monkeypatch: pytest.MonkeyPatch) -> None:
