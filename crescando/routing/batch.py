@@ -32,6 +32,13 @@ _MEMBERS = {int(kind): kind for kind in MessageKind}
 _KINDS = bytes(_MEMBERS)
 _UINT8, _UINT32, _UINT64, _INT64 = map(np.dtype, (np.uint8, np.uint32, np.uint64, np.int64))
 
+SUBMISSION_TYPES = _UINT8, _INT64, _UINT32, _INT64, _UINT64, _UINT64, _INT64
+"""What the columns of a submission hold, in the order of its fields."""
+
+_POINTS_MAX = 1024
+_POINTS = np.arange(_POINTS_MAX + 1, dtype=_INT64).tobytes()
+"""Offsets of ranges where each message has one, as most messages do, for so many messages."""
+
 FEW = 8
 """So few numbers are looked at faster one by one than as an array."""
 
@@ -224,50 +231,34 @@ def submission(messages: Sequence[Message], *, shared: bytes = b"", acknowledged
 
 def fault_of(batch: Submission) -> str:
     """Say what is malformed about a submission from outside, or give ''."""
-    if not (
-        batch.kind.dtype is _UINT8
-        and batch.table.dtype is _INT64
-        and batch.replica_offset.dtype is _UINT32
-        and batch.range_offsets.dtype is _INT64
-        and batch.range_low.dtype is _UINT64
-        and batch.range_high.dtype is _UINT64
-        and batch.payload_offsets.dtype is _INT64
-    ):
-        fault = _fault_of_types(batch)
-        if fault:
-            return fault
-    n = len(batch.kind)
+    kind, table, replica, payloads = batch.kind, batch.table, batch.replica_offset, batch.payload_offsets
+    ranges, low, high = batch.range_offsets, batch.range_low, batch.range_high
+    types = kind.dtype, table.dtype, replica.dtype, ranges.dtype, low.dtype, high.dtype, payloads.dtype
+    if types != SUBMISSION_TYPES:
+        return f"header columns hold {', '.join(map(str, types))}"
+    n = len(kind)
     if not 0 < n <= MESSAGES_PER_INSTANCE_MAX or batch.first < 1:
         return "empty, too large, or numbered below 1"
-    if len(batch.table) != n or len(batch.replica_offset) != n:
+    if len(table) != n or len(replica) != n:
         return "header columns differ in length"
-    ranges, payloads = batch.range_offsets, batch.payload_offsets
-    for offsets, size in ((ranges, len(batch.range_low)), (payloads, len(batch.payload))):
-        if len(offsets) != n + 1 or offsets.item(0) != 0 or offsets.item(n) != size:
-            return "offsets do not partition their column"
-        if not _ascends(offsets):
-            return "offsets do not partition their column"
-    if len(batch.range_high) != len(batch.range_low) or _exceeds(batch.range_low, batch.range_high):
+    has_points = n <= _POINTS_MAX and len(ranges) == n + 1 and _POINTS.startswith(ranges.tobytes())
+    if not _partitions(payloads, n, len(batch.payload)):
+        return "payload offsets do not partition the payload"
+    if len(low) != n if has_points else not _partitions(ranges, n, len(low)):
+        return "range offsets do not partition the ranges"
+    if len(high) != len(low) or (high is not low and _exceeds(low, high)):
         return "ring ranges are malformed"
     # On so few bytes the methods of bytes are ten times faster than those of arrays.
-    if batch.kind.tobytes().strip(_KINDS):
+    if kind.tobytes().strip(_KINDS):
         return "unknown message kind"
-    return "a data message names no ring range" if _names_no_range(batch.kind, ranges) else ""
+    return "a data message names no ring range" if not has_points and _names_no_range(kind, ranges) else ""
 
 
-def _fault_of_types(batch: Submission) -> str:
-    for column, dtype in (
-        (batch.kind, _UINT8),
-        (batch.table, _INT64),
-        (batch.replica_offset, _UINT32),
-        (batch.range_offsets, _INT64),
-        (batch.range_low, _UINT64),
-        (batch.range_high, _UINT64),
-        (batch.payload_offsets, _INT64),
-    ):
-        if column.dtype != dtype:
-            return f"a header column holds {column.dtype}"
-    return ""
+def _partitions(offsets: I64, n: int, size: int) -> bool:
+    """Say whether offsets cut something of a size into n pieces."""
+    if len(offsets) != n + 1 or offsets.item(0) != 0 or offsets.item(n) != size:
+        return False
+    return n == 1 or _ascends(offsets)
 
 
 def _ascends(offsets: I64) -> bool:

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from crescando.routing.batch import Delivery, Submission
+from crescando.routing.batch import SUBMISSION_TYPES, Delivery, Submission
 from crescando.types import MessageKind, ProcessId, Scope
 
 _UINT8, _UINT32, _UINT64, _INT64 = map(np.dtype, ("<u1", "<u4", "<u8", "<i8"))
@@ -31,7 +31,6 @@ _TABLES, _REPLICAS, _RANGES, _SPANS, _SCOPES = 4, 8, 16, 32, 64
 _SUBMISSION_FORMS = _KIND | _TABLES | _REPLICAS | _RANGES | _SPANS
 _DELIVERY_FORMS = _KIND | _TABLES | _SCOPES
 
-_SUBMISSION_TYPES = _UINT8, _INT64, _UINT32, _INT64, _UINT64, _UINT64, _INT64
 _DELIVERY_TYPES = _INT64, _INT64, _UINT8, _INT64, _INT64, _INT64
 
 
@@ -162,7 +161,7 @@ def pack_submission(batch: Submission) -> PackedSubmission:
     ranges, low, high = batch.range_offsets, batch.range_low, batch.range_high
     types = kind.dtype, table.dtype, replica.dtype, ranges.dtype, low.dtype, high.dtype, payloads.dtype
     n = len(kind)
-    if types != _SUBMISSION_TYPES:
+    if types != SUBMISSION_TYPES:
         raise TypeError("a column of another type does not travel")
     if not (len(table) == len(replica) == n and len(ranges) == len(payloads) == n + 1) or len(low) != len(
         high

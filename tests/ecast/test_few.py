@@ -31,6 +31,8 @@ def test_few_messages_are_judged_as_many(data: st.DataObject) -> None:
         return np.array(data.draw(st.lists(small, min_size=size, max_size=size)), dtype)
 
     offsets = np.sort(column(n + 1, "i8")) if data.draw(st.booleans()) else column(n + 1, "i8")
+    if data.draw(st.booleans()):
+        offsets = np.arange(n + 1)
     offsets[0] = 0
     wide = int(offsets[-1])
     messages = msgspec.structs.replace(
@@ -45,6 +47,9 @@ def test_few_messages_are_judged_as_many(data: st.DataObject) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches, "FEW", -1)
+        assert fault_of(messages) == told
+        # Nor does it matter that each message has one point, as most have.
+        patch.setattr(batches, "_POINTS_MAX", 0)
         assert fault_of(messages) == told
 
 
