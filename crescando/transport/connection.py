@@ -27,6 +27,9 @@ RECEIVE_BYTES = 65536
 Its own choice is so large that the C library maps and unmaps memory for each.
 """
 
+SEAL_BYTES = 1 << 20
+"""Bytes sealed at once for TLS."""
+
 
 class Handler(Protocol):
     """Who is told of what happens on a connection."""
@@ -109,6 +112,9 @@ class Connection(asyncio.Protocol):
             return
         n_bytes = HEADER_BYTES + len(body)
         if n_bytes > self._n_longest:
+            if len(body) > self._framer.body_bytes_max:
+                self.abort(f"a frame of {len(body)} bytes; peers take at most {self._framer.body_bytes_max}")
+                return
             self._n_longest = n_bytes
         if not self._queue:
             self._handler.unsent(self)
@@ -129,16 +135,26 @@ class Connection(asyncio.Protocol):
         data = b"".join(self._queue)
         self._queue.clear()
         self._n_queued = 0
-        if self._tls is not None:
+        if self._tls is None:
+            self._transport.write(data)
+        else:
             try:
-                data = self._tls.seal(data)
+                self._write_sealed(self._transport, self._tls, data)
             except ssl.SSLError as error:
                 self.abort(str(error))
                 return
-        self._transport.write(data)
         self._n_left = self._transport.get_write_buffer_size()
         if not self._n_left:
             self._n_longest = 0
+
+    def _write_sealed(self, transport: asyncio.Transport, tls: TlsStream, data: bytes) -> None:
+        if len(data) <= SEAL_BYTES:
+            transport.write(tls.seal(data))
+            return
+        # A long message is not held in yet another copy.
+        view = memoryview(data)
+        for at in range(0, len(data), SEAL_BYTES):
+            transport.write(tls.seal(view[at : at + SEAL_BYTES]))
 
     def close(self, why: str = "") -> None:
         """End the connection after what was sent; nothing is received any more."""

@@ -239,6 +239,7 @@ class SocketTransport(Transport):
         link = self._links.pop(connection)
         link.settle()
         if link.channel is not None:
+            logger.info("the session of %s with %s is over: %s", link.channel.owner, link.channel.peer, why)
             self._forget(link.channel)
             if link.channel.endpoint is not None:
                 link.channel.endpoint.closed(link.channel)

@@ -91,7 +91,7 @@ class TlsStream:
             pass
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def seal(self, data: bytes) -> bytes:
+    def seal(self, data: bytes | memoryview) -> bytes:
         """Give what to send so that the peer receives `data`."""
         write = self.ssl_object.write
         n_sealed = write(data)

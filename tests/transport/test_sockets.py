@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from crescando.transport import connection as connections
 from crescando.transport.framing import FrameKind, header
 from crescando.transport.handshake import Hello, SocketLimits, encode_hello
 from crescando.types import ProcessId
-from tests.transport.socket_worlds import SocketWorld, tcp
+from tests.transport.socket_worlds import SocketWorld, tcp, tls
 from tests.transport.witness import A, B, Witness, pair
 
 LIMITS = SocketLimits(handshake_bytes_max=200, handshake_s=0.05, queue_bytes_max=100_000)
@@ -237,6 +238,21 @@ def test_behind_a_long_message_the_bound_holds_as_before(world: SocketWorld) -> 
     assert b.told("closed") == [A]
 
 
+def test_a_message_that_no_peer_takes_ends_the_session_and_says_so(
+    world: SocketWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = pair(world)
+    a.channel._connection.take_bodies_of(1000)  # type: ignore[attr-defined]
+
+    with caplog.at_level("INFO", "crescando.transport.sockets"):
+        a.channel.send("x" * 1001)
+        world.settle()
+
+    assert b.messages() == []
+    assert (a.told("closed"), b.told("closed")) == ([B], [A])
+    assert "a frame of 1004 bytes; peers take at most 1000" in caplog.text
+
+
 def test_a_frame_before_the_session_is_short_whatever_follows(world: SocketWorld) -> None:
     b = Witness(world, B)
     with stranger(world) as raw:
@@ -308,6 +324,22 @@ def test_what_goes_to_several_peers_is_encoded_once() -> None:
 
     assert encoded == [message]
     assert (a.messages(), b.messages()) == ([1], [1])
+    world.close()
+
+
+def test_long_messages_are_sealed_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cryptography")
+    monkeypatch.setattr(connections, "SEAL_BYTES", 1000)
+    world = tls()
+    a, b = pair(world)
+    sent = ["x" * n for n in (999, 1000, 1001, 250_000, 3)]
+
+    for message in sent:
+        a.channel.send(message)
+        world.transport.flush()
+    world.settle()
+
+    assert b.messages() == sent
     world.close()
 
 
