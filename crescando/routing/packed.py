@@ -323,6 +323,21 @@ def unpack_delivery(packed: PackedDelivery) -> Delivery:
         If it is malformed: no such form, or columns of other lengths.
     """
     form, n, data = packed.form, packed.n, packed.columns
+    if 0 < form <= _KIND and 0 < n <= _FEW and len(data) == 24 * n + 8:
+        # Few messages of one kind, table and scope: by far most deliveries.
+        words = np.frombuffer(data, _INT64)
+        return Delivery(
+            packed.sender,
+            words[n + 1 : 2 * n + 1],
+            words[2 * n + 1 :],
+            _KINDS[form].few[n],
+            (_OF_TABLE.get(packed.table) or _of_table(packed.table)).few[n],
+            _ZEROS_8.few[n],
+            packed.scopes,
+            words[: n + 1],
+            packed.payload,
+            packed.shared,
+        )
     if n < 0 or form & ~_DELIVERY_FORMS:
         raise ValueError("no such form of a delivery")
     n_words = 3 * n + 1 + (n if form & _SCOPES else 0) + (n if form & _TABLES else 0)
