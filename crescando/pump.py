@@ -80,6 +80,7 @@ class Pump:
         self._stopped = stopped
         self._may_be_quiet = hasattr(core, "is_quiet")
         self._now_s = scheduler.now_s
+        self._call_soon = scheduler.call_soon
         self._channels: dict[ProcessId, Channel] = {}
         self._has_turn = False
         self._wake: Handle | None = None
@@ -107,7 +108,7 @@ class Pump:
         """See to it that a turn comes soon; many inputs share one."""
         if not self._has_turn and self.is_running:
             self._has_turn = True
-            self._scheduler.call_soon(self._take_turn)
+            self._call_soon(self._take_turn)
 
     def executed(self, result: Any) -> None:
         """Take the completion of slow work."""
@@ -135,7 +136,8 @@ class Pump:
             return
         # Most confirmations, say, are only counted: a turn for each would double a router's work.
         if not self._has_turn and not (self._may_be_quiet and self.core.is_quiet):  # type: ignore[attr-defined]
-            self.need_turn()
+            self._has_turn = True
+            self._call_soon(self._take_turn)
 
     def closed(self, channel: Channel) -> None:
         if self._channels.get(channel.peer) is channel:

@@ -96,6 +96,8 @@ class Memberships:
 
         It is known for certain only once ``instance - alpha`` is learned.
         """
+        if len(self.governing) == 1:
+            return self.governing[0]
         for membership in reversed(self.governing):
             if membership.start <= instance:
                 return membership

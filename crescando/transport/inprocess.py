@@ -17,7 +17,7 @@ QUEUE_MAX = 65_536
 """Messages on their way in one direction; far above what credits let a core send."""
 
 UNWEIGHED = 16
-"""So many messages on their way in one direction are not weighed: the receiver keeps up."""
+"""So many messages that wait for one process are not weighed: it keeps up."""
 
 _BEGIN, _END = object(), object()
 
@@ -25,40 +25,43 @@ _BEGIN, _END = object(), object()
 class _Inbox:
     """What has arrived for one process, of all its sessions, in the order of arrival."""
 
-    __slots__ = ("_arrived", "_call_soon", "_is_due", "endpoint", "is_attached")
+    __slots__ = ("_call_soon", "_is_due", "arrived", "endpoint", "is_attached", "n_emptied")
 
     def __init__(self, endpoint: Endpoint, scheduler: Scheduler) -> None:
         self.is_attached = True
         self.endpoint = endpoint
         self._call_soon = scheduler.call_soon
-        self._arrived: deque[tuple[InProcessChannel, Any]] = deque()
+        self.arrived: deque[tuple[InProcessChannel, Any]] = deque()
+        self.n_emptied = 0
         self._is_due = False
 
     def put(self, channel: InProcessChannel, message: Any) -> None:
         """Take a message, or the begin or end of a session."""
-        self._arrived.append((channel, message))
+        self.arrived.append((channel, message))
         if not self._is_due:
             self._is_due = True
             self._call_soon(self._deliver)
 
     def _deliver(self) -> None:
-        arrived, endpoint = self._arrived, self.endpoint
+        # What arrives meanwhile is for the next round: nobody's turn waits behind it.
+        arrived, self.arrived = self.arrived, deque()
+        self.n_emptied += 1
+        self._is_due = False
+        received = self.endpoint.received
         try:
-            # What arrives meanwhile is for the next round: nobody's turn waits behind it.
-            for _ in range(len(arrived)):
+            while arrived and self.is_attached:
                 channel, message = arrived.popleft()
-                channel.n_unread -= 1
-                if not self.is_attached:
-                    continue
                 if message is _BEGIN:
-                    endpoint.opened(channel)
+                    self.endpoint.opened(channel)
                 elif message is _END:
-                    endpoint.closed(channel)
+                    self.endpoint.closed(channel)
                 else:
-                    endpoint.received(channel, message)
+                    received(channel, message)
         finally:
-            self._is_due = bool(arrived)
-            if arrived:
+            if arrived and self.is_attached:
+                # One that could not be taken must not cost the others.
+                self.arrived.extendleft(reversed(arrived))
+                self._is_due = True
                 self._call_soon(self._deliver)
 
 
@@ -67,28 +70,28 @@ class InProcessChannel(Channel):
 
     def __init__(self, hub: InProcessHub, owner: ProcessId, peer: ProcessId, inbox: _Inbox) -> None:
         self.peer = peer
-        self.n_unread = 0
         self.inbox = inbox
         self._hub = hub
         self._owner = owner
         self._other: InProcessChannel | None = None
-        self._unread_bytes = 0
+        self._n_weighed = self._weighed_bytes = 0
+        self._weighed_since = 0
         self._is_open = True
 
     def begin(self, other: InProcessChannel) -> None:
         """Tie the two ends of a session together."""
         self._other = other
-        self._arrive(_BEGIN)
+        self.inbox.put(self, _BEGIN)
 
     def send(self, message: Any) -> None:
         other = self._other
         if not self._is_open or other is None:
             return
-        if other.n_unread >= UNWEIGHED and not other._has_room_for(message):
+        inbox = other.inbox
+        if len(inbox.arrived) >= UNWEIGHED and not other._has_room_for(message):
             self.close()
             return
-        other.n_unread += 1
-        other.inbox.put(other, message)
+        inbox.put(other, message)
 
     def close(self) -> None:
         other = self._other
@@ -97,12 +100,14 @@ class InProcessChannel(Channel):
             other._end()
 
     def _has_room_for(self, message: Any) -> bool:
-        """Weigh what has to wait behind others; it counts until there is no more than a few left."""
-        if self.n_unread == UNWEIGHED:
-            self._unread_bytes = 0
-        if self.n_unread >= QUEUE_MAX or self._unread_bytes > QUEUE_BYTES:
+        """Weigh what has to wait behind others; it counts until the inbox is emptied."""
+        if self._weighed_since != self.inbox.n_emptied:
+            self._weighed_since = self.inbox.n_emptied
+            self._n_weighed = self._weighed_bytes = 0
+        if self._n_weighed >= QUEUE_MAX or self._weighed_bytes > QUEUE_BYTES:
             return False
-        self._unread_bytes += weight_of(message)
+        self._n_weighed += 1
+        self._weighed_bytes += weight_of(message)
         return True
 
     def _end(self) -> None:
@@ -110,11 +115,7 @@ class InProcessChannel(Channel):
             self._is_open = False
             self._hub.forget(self._owner, self)
             # What has arrived before the end is still received.
-            self._arrive(_END)
-
-    def _arrive(self, what: object) -> None:
-        self.n_unread += 1
-        self.inbox.put(self, what)
+            self.inbox.put(self, _END)
 
 
 class InProcessHub(Transport):

@@ -184,11 +184,12 @@ class Application:
         self.routers = message.routers
 
     def _on_deliver(self, peer: ProcessId, message: Deliver) -> None:
-        if message.ballot < self.ballot:
-            self.fenced += 1
-            self._out.send.append((peer, Fenced(self.ballot)))
-            return
-        self.ballot = message.ballot
+        if message.ballot is not self.ballot:
+            if message.ballot < self.ballot:
+                self.fenced += 1
+                self._out.send.append((peer, Fenced(self.ballot)))
+                return
+            self.ballot = message.ballot
         if message.previous > self.delivered:
             # Something was sent to us that never came: this session is broken.
             self._out.reset.append(peer)

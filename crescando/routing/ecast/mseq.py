@@ -175,13 +175,15 @@ class MSeq(Generic[C]):
                     continue
                 for index in np.flatnonzero(run.routes.group == group).tolist():
                     self._refuse(sender, first + index, target)
-            self._forget_acknowledged(sender, run.submission.acknowledged)
+            if self.refused:
+                self._forget_acknowledged(sender, run.submission.acknowledged)
         return found
 
     def _append(self, instance: int, base: int, submission: Submission, learned: Learned[C]) -> None:
         sender = submission.sender
-        is_stranger = sender in self.departed or not self.config.is_member(sender)
-        if is_stranger and not (sender not in self.departed and _is_join(submission)):
+        if (sender in self.departed or not self.config.is_member(sender)) and not (
+            sender not in self.departed and _is_join(submission)
+        ):
             learned.void.add(sender)
             if sender not in self.departed and submission.first > 1:
                 # Its join may have fallen into a hole, of which it must be told.
@@ -191,16 +193,18 @@ class MSeq(Generic[C]):
         if submission.first > watermark + 1:
             learned.gaps.add(sender)
             return
-        self._forget_acknowledged(sender, submission.acknowledged)
-        index = watermark + 1 - submission.first
-        boundaries = [len(submission)]
-        if submission.has_config:
-            configs = np.flatnonzero(submission.kind == CONFIG)
-            boundaries[:0] = configs[configs >= index].tolist()
-        for boundary in boundaries:
+        if self.refused:
+            self._forget_acknowledged(sender, submission.acknowledged)
+        index, n = watermark + 1 - submission.first, len(submission)
+        if not submission.has_config:
+            if index < n:
+                self._append_data(base, submission, index, n, learned)
+            return
+        configs = np.flatnonzero(submission.kind == CONFIG)
+        for boundary in (*configs[configs >= index].tolist(), n):
             if boundary > index:
                 self._append_data(base, submission, index, boundary, learned)
-            if boundary == len(submission):
+            if boundary == n:
                 return
             self._append_config(instance, base, submission, boundary, learned)
             if sender not in self.learned:

@@ -186,7 +186,7 @@ class Proposer(Generic[C]):
             return False
         self._release(window, config)
         proposed = False
-        while self.broadcast.can_propose() and self._is_worth_an_instance():
+        while self._is_worth_an_instance() and self.broadcast.can_propose():
             draft = self._draft(window)
             if not draft.taken:
                 break
@@ -198,7 +198,7 @@ class Proposer(Generic[C]):
         return proposed
 
     def _is_worth_an_instance(self) -> bool:
-        if not self.broadcast.n_open:
+        if not self._ready_messages or not self.broadcast.n_open:
             return self._ready_messages > 0
         return (
             self._ready_messages >= self.limits.eager_messages or self._ready_bytes >= self.limits.eager_bytes

@@ -114,6 +114,7 @@ class Router(Generic[C]):
         self._reconnect: dict[ProcessId, float] = {}
         self._met: set[ProcessId] = set()
         self._call_at_s = 0.0
+        self._is_leaderless = True
         self._out = Output()
         self.is_quiet = False
 
@@ -411,6 +412,8 @@ class Router(Generic[C]):
         if self._led:
             return
         upto = min(hint.instance, self.broadcast.learned)
+        if upto == hint.instance:
+            self._stable_hint = None
         if upto > self._hinted:
             self._hinted = upto
             unstable = frozenset(hint.unstable)
@@ -433,7 +436,7 @@ class Router(Generic[C]):
     def flush(self, now_s: float) -> Output:
         """Learn, take or give up leadership, propose, forward, answer."""
         broadcast = self.broadcast
-        if broadcast.leader is None:
+        if self._is_leaderless and broadcast.leader is None:
             self._look_around(now_s)
         if self._reconnect:
             self._ask_again(now_s)
@@ -446,30 +449,33 @@ class Router(Generic[C]):
         for peer in result.snapshot_for:
             snapshot = take_snapshot(self.mseq, self.window)
             self.broadcast.provide_snapshot(peer, self.broadcast.learned, snapshot)
-        led_ballot = broadcast.ballot if broadcast.is_leader else None
-        if led_ballot != self._led_ballot:
+        led = broadcast.is_leader
+        led_ballot = broadcast.ballot if led else None
+        if led_ballot is not self._led_ballot and led_ballot != self._led_ballot:
             self._led_ballot = led_ballot
             self._route_backlog()
             self._change_leadership()
-        led = led_ballot is not None
         again = led and self.proposer.propose(self.window, self.mseq.config)
         if again or result.snapshot_for:
             more = broadcast.flush(now_s)
             self._take_learned(more)
             result.wake_at_s = more.wake_at_s
         if led:
+            self._is_leaderless = False
             if self.reads.is_asked:
                 self._inject(now_s)
             if self._due:
                 self._forward()
             if now_s >= self._pulse_at_s:
                 self._pulse(now_s)
+        else:
+            leader = broadcast.leader
+            self._is_leaderless = leader is None
+            self._tell_presence(leader is not None and leader != self.me, now_s)
         if self._touched:
             self._answer_stable()
         if self.reads.has_refused:
             self._out.send.extend(self.reads.take_refusals())
-        if not led:
-            self._tell_presence(broadcast.leader not in (None, self.me), now_s)
         out, self._out = self._out, Output()
         out.wake_at_s = earliest(result.wake_at_s, self._pulse_at_s if led else None)
         if self._reconnect or self.reads.is_asked or not self.presence.is_certain:
