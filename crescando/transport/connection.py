@@ -27,8 +27,8 @@ RECEIVE_BYTES = 65536
 Its own choice is so large that the C library maps and unmaps memory for each.
 """
 
-SEAL_BYTES = 1 << 20
-"""Bytes sealed at once for TLS."""
+SEAL_BYTES = 1 << 18
+"""Bytes sealed at once for TLS, whose buffers stay as large as they have ever been."""
 
 
 class Handler(Protocol):
@@ -151,7 +151,6 @@ class Connection(asyncio.Protocol):
         if len(data) <= SEAL_BYTES:
             transport.write(tls.seal(data))
             return
-        # A long message is not held in yet another copy.
         view = memoryview(data)
         for at in range(0, len(data), SEAL_BYTES):
             transport.write(tls.seal(view[at : at + SEAL_BYTES]))
