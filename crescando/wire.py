@@ -243,8 +243,8 @@ def encode_any(value: Any) -> bytes:
     return _ENCODER.encode(value)
 
 
-def decode(data: bytes) -> Any:
-    """Give the message that `encode` wrote.
+def decode(data: bytes | memoryview) -> Any:
+    """Give the message that `encode` wrote; nothing of it refers to `data`.
 
     Raises
     ------

@@ -15,7 +15,7 @@ import ssl
 from typing import Any, Protocol, cast
 
 from crescando.errors import RemoteProtocolError
-from crescando.transport.framing import HEADER_BYTES, FrameKind, Framer, header
+from crescando.transport.framing import HEADER_BYTES, Body, FrameKind, Framer, header
 from crescando.transport.tls import TlsStream
 
 LINGER_S = 5.0
@@ -38,8 +38,8 @@ class Handler(Protocol):
         """Learn that bytes can flow (after the TLS handshake, if there is one)."""
         ...
 
-    def framed(self, connection: Connection, kind: FrameKind, body: bytes) -> None:
-        """Take a frame.
+    def framed(self, connection: Connection, kind: FrameKind, body: Body) -> None:
+        """Take a frame; what is kept of its body must be copied.
 
         Raises
         ------

@@ -2,8 +2,9 @@
 
 Rules of the file: nothing of a frame is believed before its header is checked,
 and a frame that is too long is refused before a byte of its body is kept. What
-has arrived of an unfinished frame is kept in pieces and joined once. A body is
-a copy of its own: what is read from it does not pin what arrived beside it.
+has arrived of an unfinished frame is kept in pieces and joined once. A long
+body is a view of what arrived: whoever keeps something of it takes a copy, so
+that it does not pin the rest.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ _HEADER = struct.Struct("<IHHQ")
 """Magic, version, kind, length of the body."""
 
 HEADER_BYTES = _HEADER.size
+
+VIEW_BYTES = 4096
+"""Shorter bodies are copied out, which is cheaper than a view."""
+
+Body = bytes | memoryview
 
 
 class FrameKind(IntEnum):
@@ -62,7 +68,7 @@ class Framer:
         self._n_kept = 0
         self._n_wanted = HEADER_BYTES
 
-    def feed(self, data: bytes) -> Iterator[tuple[FrameKind, bytes]]:
+    def feed(self, data: bytes) -> Iterator[tuple[FrameKind, Body]]:
         """Give the frames that are complete now.
 
         Each is given before the next one is looked at, so that the limit may
@@ -91,7 +97,10 @@ class Framer:
             if stop > end:
                 self._keep(data[at:], HEADER_BYTES + n_bytes)
                 return
-            yield kind, data[at + HEADER_BYTES : stop]
+            if n_bytes < VIEW_BYTES:
+                yield kind, data[at + HEADER_BYTES : stop]
+            else:
+                yield kind, memoryview(data)[at + HEADER_BYTES : stop]
             at = stop
         if at < end:
             self._keep(data[at:], HEADER_BYTES)

@@ -23,7 +23,7 @@ from typing import Any
 from crescando.errors import RemoteProtocolError
 from crescando.transport.base import Endpoint, Transport
 from crescando.transport.connection import Connection
-from crescando.transport.framing import FrameKind
+from crescando.transport.framing import Body, FrameKind
 from crescando.transport.handshake import (
     CROSSED,
     Address,
@@ -42,8 +42,8 @@ from crescando.types import ProcessId
 
 logger = logging.getLogger(__name__)
 
-Codec = tuple[Callable[[Any], bytes], Callable[[bytes], Any]]
-"""Encoder and decoder; the decoder raises `RemoteProtocolError`."""
+Codec = tuple[Callable[[Any], bytes], Callable[[Body], Any]]
+"""Encoder and decoder; the decoder copies what it keeps, and raises `RemoteProtocolError`."""
 
 _NOTHING: tuple[Any, bytes] = object(), b""
 
@@ -216,7 +216,7 @@ class SocketTransport(Transport):
         else:
             self._say(connection, FrameKind.HELLO, encode_hello(Hello(*link.dialled, link.attempt)))
 
-    def framed(self, connection: Connection, kind: FrameKind, body: bytes) -> None:
+    def framed(self, connection: Connection, kind: FrameKind, body: Body) -> None:
         link = self._links[connection]
         channel = link.channel
         if kind is FrameKind.MESSAGE and channel is not None:
@@ -225,11 +225,11 @@ class SocketTransport(Transport):
             return
         match kind:
             case FrameKind.HELLO if link.pair is None:
-                self._on_hello(link, decode_hello(body))
+                self._on_hello(link, decode_hello(bytes(body)))
             case FrameKind.WELCOME if link.dialled is not None and channel is None:
                 self._on_welcome(link, link.dialled)
             case FrameKind.REFUSE if link.dialled is not None and channel is None:
-                self._on_refuse(link, link.dialled, body)
+                self._on_refuse(link, link.dialled, bytes(body))
             case FrameKind.CONFIRM if link.dialled is None and link.pair is not None and channel is None:
                 self._on_confirm(link, link.pair)
             case _:

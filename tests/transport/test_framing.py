@@ -7,13 +7,13 @@ import random
 import pytest
 
 from crescando.errors import RemoteProtocolError
-from crescando.transport.framing import HEADER_BYTES, FrameKind, Framer, header
+from crescando.transport.framing import HEADER_BYTES, VIEW_BYTES, Body, FrameKind, Framer, header
 
 BODIES = [b"", b"x", b"y" * 15, b"z" * 1000, b"", b"w" * 70_000]
 STREAM = b"".join(header(FrameKind.MESSAGE, len(body)) + body for body in BODIES)
 
 
-def frames(framer: Framer, *pieces: bytes) -> list[bytes]:
+def frames(framer: Framer, *pieces: bytes) -> list[Body]:
     return [body for piece in pieces for _, body in framer.feed(piece)]
 
 
@@ -56,8 +56,16 @@ def test_the_limit_may_be_raised_between_two_frames_of_one_piece() -> None:
     assert taken == [(FrameKind.CONFIRM, b""), (FrameKind.MESSAGE, b"123456789")]
 
 
-def test_a_body_does_not_pin_what_came_with_it() -> None:
+def test_a_short_body_does_not_pin_what_came_with_it() -> None:
     (body,) = frames(Framer(100), header(FrameKind.MESSAGE, 3) + b"abc" + b"CRDO"[:3])
 
     assert type(body) is bytes
     assert len(header(FrameKind.MESSAGE, 3)) == HEADER_BYTES
+
+
+def test_a_long_body_is_not_copied() -> None:
+    data = header(FrameKind.MESSAGE, VIEW_BYTES) + bytes(VIEW_BYTES)
+    (body,) = frames(Framer(VIEW_BYTES), data)
+
+    assert isinstance(body, memoryview)
+    assert body.obj is data
