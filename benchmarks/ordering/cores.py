@@ -117,7 +117,8 @@ class Sender(_Core):
         self._keys = array("Q")
         self._payloads: list[bytes] = []
         self._blocks: deque[tuple[U64, bytes]] = deque()
-        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._dones: list[asyncio.Future[None]] = []
+        self._waiters: deque[tuple[int, list[asyncio.Future[None]]]] = deque()
         self._next = 1
 
     def on_start(self, now_s: float) -> None:
@@ -147,8 +148,7 @@ class Sender(_Core):
             self.wake()
         self._keys.append(key)
         self._payloads.append(key.to_bytes(KEY_BYTES, "little") + value)
-        self._waiters.append((self._next, done))
-        self._next += 1
+        self._dones.append(done)
         self.n_put += 1
 
     def put_block(self, keys: U64, payload: bytes, done: asyncio.Future[None]) -> None:
@@ -164,7 +164,7 @@ class Sender(_Core):
         self._blocks.append((keys, payload))
         self._next += len(keys)
         self.n_put += len(keys)
-        self._waiters.append((self._next - 1, done))
+        self._waiters.append((self._next - 1, [done]))
         self.wake()
 
     def flush(self, now_s: float) -> Output:
@@ -183,15 +183,16 @@ class Sender(_Core):
 
     def _submit_waiting(self) -> None:
         n = min(len(self._payloads), self._batch_max)
-        payloads, keys = self._payloads, self._keys
+        payloads, keys, dones = self._payloads, self._keys, self._dones
         if n == len(payloads):
-            self._payloads, self._keys = [], array("Q")
+            self._payloads, self._keys, self._dones = [], array("Q"), []
         else:
-            self._payloads, self._keys = payloads[n:], keys[n:]
-            payloads, keys = payloads[:n], keys[:n]
+            self._payloads, self._keys, self._dones = payloads[n:], keys[n:], dones[n:]
+            payloads, keys, dones = payloads[:n], keys[:n], dones[:n]
         offsets = offsets_of(list(map(len, payloads)))
         column = np.frombuffer(keys, np.uint64)
         first = self.multicast.next_number
+        self._waiters.append((first + n - 1, dones))
         self.multicast.submit(self._submission(first, column, offsets, b"".join(payloads)))
 
     def _submit_blocks(self) -> None:
@@ -229,9 +230,9 @@ class Sender(_Core):
         self.refusals += [f"{e.number}: {e.verdict} {e.reason}" for e in event.exceptions]
         waiters = self._waiters
         while waiters and waiters[0][0] <= self.upto:
-            done = waiters.popleft()[1]
-            if not done.done():
-                done.set_result(None)
+            for done in waiters.popleft()[1]:
+                if not done.done():
+                    done.set_result(None)
 
     def check(self) -> None:
         """Raise `RefusedError` if any put was refused or lost."""
