@@ -439,3 +439,12 @@ def test_a_leader_without_a_majority_is_none(stage: Stage) -> None:
     stage.flush()
 
     assert [m.is_there for m in stage.of(Quorum, to=S0)] == [False]
+
+
+def test_a_leader_without_a_majority_does_not_ask_for_turns_without_end(stage: Stage) -> None:
+    stage.is_backed = False
+    for _ in range(30):
+        stage.now_s += 0.1
+        wake_at_s = stage.router.flush(stage.now_s).wake_at_s
+
+        assert wake_at_s is None or wake_at_s > stage.now_s

@@ -14,6 +14,7 @@ from crescando.consensus.multipaxos.messages import Promise, Vote
 from crescando.consensus.multipaxos.replica import Replica
 from crescando.routing.ecast import mseq as mseq_module
 from crescando.routing.ecast.application import Application
+from crescando.routing.ecast.backlog import Backlog, Refusing
 from crescando.routing.ecast.messages import Deliver
 from crescando.routing.ecast.mseq import MSeq
 from crescando.routing.ecast.router import Router
@@ -132,6 +133,23 @@ def drop_a_refusal(patch: pytest.MonkeyPatch) -> Factories:
     return Factories()
 
 
+def name_no_refusing_instance(patch: pytest.MonkeyPatch) -> Factories:
+    """A follower drops what was refused together with what is stable: the next leader knows nothing of it."""
+    patch.setattr(Refusing, "note", lambda self, instance: None)
+    return Factories()
+
+
+def forget_what_was_kept_unrouted(patch: pytest.MonkeyPatch) -> Factories:
+    """A new leader does not route what it learned while it followed."""
+
+    def forget(self: Any) -> dict[int, Any]:
+        self._learned = {}
+        return {}
+
+    patch.setattr(Backlog, "take", forget)
+    return Factories()
+
+
 def route_a_batch_by_its_first_config(patch: pytest.MonkeyPatch) -> Factories:
     """All of a submission is routed by the Config at its begin."""
     original = mseq_module.MSeq._append
@@ -212,6 +230,8 @@ ORDER_PLANTS: dict[str, Plant] = {
         answer_an_old_ballot,
         forget_watermarks_at_failover,
         drop_a_refusal,
+        name_no_refusing_instance,
+        forget_what_was_kept_unrouted,
         route_a_batch_by_its_first_config,
         confirm_while_holding,
         never_ask_a_router_again,

@@ -22,7 +22,6 @@ cut-off or paused member never unseats a working leader.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 from crescando.consensus.base import EPOCH_SHIFT, Ballot, BroadcastOutput
@@ -55,6 +54,14 @@ from crescando.process import earliest
 from crescando.types import ProcessId
 
 V = TypeVar("V")
+
+FREQUENT: dict[type, str] = {
+    Accept: "_on_accept",
+    Accepted: "_on_accepted",
+    Heartbeat: "_on_heartbeat",
+    HeartbeatReply: "_on_heartbeat_reply",
+}
+"""What a working group says all the time, and who takes it."""
 
 
 class Replica(Follower[V]):
@@ -93,12 +100,6 @@ class Replica(Follower[V]):
         self._owes_change = False
         self._wake_at_s: float | None = None
         self.is_quiet = False
-        self._frequent: dict[type, Callable[[ProcessId, Any, float], None]] = {
-            Accept: self._on_accept,
-            Accepted: self._on_accepted,
-            Heartbeat: self._on_heartbeat,
-            HeartbeatReply: self._on_heartbeat_reply,
-        }
 
     # What others ask.
 
@@ -226,7 +227,7 @@ class Replica(Follower[V]):
     def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
         """Take one message of a router; one of a former member or of another epoch is not listened to."""
         self.is_quiet = False
-        frequent = self._frequent.get(type(message))
+        frequent = FREQUENT.get(type(message))
         if (
             frequent is not None
             and self._is_informed
@@ -234,7 +235,7 @@ class Replica(Follower[V]):
             and message.ballot.attempt >> EPOCH_SHIFT == self.epoch
         ):
             # Of all that is asked below nothing can be the matter.
-            frequent(peer, message, now_s)
+            getattr(self, frequent)(peer, message, now_s)
             return
         if isinstance(message, Removed):
             self._on_removed(message)

@@ -482,7 +482,8 @@ class Router(Generic[C]):
             out.wake_at_s = earliest(
                 out.wake_at_s,
                 self.reads.wake_at_s,
-                self.presence.wake_at_s,
+                # A leader looks with every pulse.
+                None if led else self.presence.wake_at_s,
                 min(self._reconnect.values()) if self._reconnect else None,
             )
         return out
