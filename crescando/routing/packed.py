@@ -46,7 +46,8 @@ class PackedSubmission(msgspec.Struct, frozen=True, array_like=True, gc=False):
     table : int
         The table of all of them, if no column says it.
     columns : bytes
-        Payload offsets, low ends of ranges, and what `form` names, in its order; then the kinds.
+        Payload offsets and low ends of ranges; then, as far as `form` says so, high ends,
+        offsets of ranges, tables, replica offsets and kinds.
     """
 
     sender: ProcessId
