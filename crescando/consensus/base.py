@@ -150,6 +150,24 @@ class AtomicBroadcast(Protocol[V]):
         """Whether a majority has answered this leader within the election time."""
         ...
 
+    @property
+    def round(self) -> int:
+        """The number of the last round in which this member has asked all others whether they follow it."""
+        ...
+
+    def begin_round(self, now_s: float) -> None:
+        """Ask all others now; only a leader does."""
+        ...
+
+    @property
+    def answered_round(self) -> int:
+        """The highest round that a majority has answered under the present ballot; 0 without any.
+
+        When that round was begun no other leader had had anything decided: a majority had not
+        promised a higher ballot yet.
+        """
+        ...
+
     def request_change(self, change: Change) -> str:
         """Propose a change of the membership.
 

@@ -41,6 +41,7 @@ class Sequencer:
         self.ballot: Ballot = NO_BALLOT
         self.peers = tuple(member for member in membership.members if member != me)
         self.learned = 0
+        self.round = 0
         self._log: list[bytes] = []
         self._open: list[bytes] = []
         self._out: BroadcastOutput[bytes] = BroadcastOutput()
@@ -64,6 +65,13 @@ class Sequencer:
 
     def is_backed(self, now_s: float) -> bool:
         return self.is_leader
+
+    def begin_round(self, now_s: float) -> None:
+        self.round += 1
+
+    @property
+    def answered_round(self) -> int:
+        return self.round if self.is_leader else 0
 
     def request_change(self, change: Change) -> str:
         return "the membership of this group never changes"

@@ -30,6 +30,8 @@ def test_a_single_router_leads_and_decides_at_once() -> None:
     assert alone.is_leader
     assert alone.leader == R1
     assert alone.is_backed(1e9)
+    alone.begin_round(5.0)
+    assert alone.answered_round == alone.round > 0
     alone.propose("x")
     assert alone.flush(5.0).learned == [(1, "x")]
 
@@ -109,6 +111,57 @@ def test_backing_counts_from_the_sending_of_the_heartbeat() -> None:
 
     assert group[R1].is_backed(group.now_s)
     assert not group[R1].is_backed(group.now_s + 0.3)
+
+
+def test_a_round_is_answered_by_a_majority_that_heard_it_under_this_ballot() -> None:
+    group = led_by_r1()
+    leader = group[R1]
+    group.hold(R2)
+    group.hold(R3)
+    before = leader.answered_round
+
+    leader.begin_round(group.now_s)
+    group.turn(R1)
+    group.settle()
+    unanswered = leader.answered_round
+    group.held.clear()
+    group.hold(R3)
+    group.settle()
+
+    assert unanswered == before
+    assert leader.answered_round == leader.round == before + 1
+
+
+def test_no_round_is_answered_once_a_majority_follows_another() -> None:
+    group = led_by_r1()
+    group.paused |= {R1}
+    group.run(5.0)
+    deposed = group[R1]
+    before = deposed.answered_round
+    assert set(group.leaders()) > {R1}, "it has slept, and believes to lead"
+
+    deposed.begin_round(group.now_s)
+    asked = [(peer, m) for peer, m in deposed.flush(group.now_s).send if isinstance(m, Heartbeat)]
+    for peer, question in asked:
+        group[peer].on_message(R1, question, group.now_s)
+        for to, answer in group[peer].flush(group.now_s).send:
+            if to == R1:
+                deposed.on_message(peer, answer, group.now_s)
+
+    assert {peer for peer, _ in asked} == {R2, R3}
+    assert deposed.answered_round <= before
+
+
+def test_a_new_leader_counts_no_answers_of_its_former_ballot() -> None:
+    group = led_by_r1()
+    group[R1].begin_round(group.now_s)
+    group.turn(R1)
+    group.settle()
+    answered = group[R1].answered_round
+    group[R1].observe(Ballot(group[R1].ballot.attempt + 1, R2), group.now_s)
+
+    assert answered > 0
+    assert group[R1].answered_round == 0
 
 
 def test_a_cut_off_member_that_returns_does_not_unseat_a_working_leader() -> None:

@@ -73,6 +73,9 @@ class ScriptedOrder:
         self.leader: ProcessId | None = None
         self.learned = 0
         self.window = 8
+        self.round = 0
+        self.answers = True
+        self.answered = 0
         self.open: deque[Batch] = deque()
         self.proposed: list[Batch] = []
         self.observed: list[Ballot] = []
@@ -119,6 +122,15 @@ class ScriptedOrder:
 
     def is_backed(self, now_s: float) -> bool:
         return self.is_leader
+
+    def begin_round(self, now_s: float) -> None:
+        self.round += 1
+        if self.answers:
+            self.answered = self.round
+
+    @property
+    def answered_round(self) -> int:
+        return self.answered if self.is_leader else 0
 
     def request_change(self, change: Change) -> str:
         self.wanted.append(change)

@@ -154,7 +154,7 @@ def test_a_read_waits_for_what_its_session_has_seen_and_written(stage: Stage) ->
 
 
 def test_a_leader_that_no_majority_backs_answers_nothing(stage: Stage) -> None:
-    stage.is_backed = False
+    stage.order.answers = False
 
     stage.ask(FULL_RING)
     assert not stage.of(DeliverRead)
@@ -166,6 +166,39 @@ def test_a_leader_that_no_majority_backs_answers_nothing(stage: Stage) -> None:
     assert refused.numbers == (1,)
     assert not refused.is_final
     assert not stage.of(DeliverRead)
+
+
+def test_what_was_asked_before_a_read_came_proves_nothing_for_it(stage: Stage) -> None:
+    stage.order.answers = False
+    stage.order.begin_round(stage.now_s)
+
+    stage.ask(FULL_RING)
+    stage.order.answered = stage.order.round
+    stage.flush()
+    held = list(stage.of(DeliverRead))
+    stage.order.answered = stage.order.round
+    stage.flush()
+
+    assert not held
+    assert stage.of(DeliverRead)
+
+
+def test_reads_that_come_while_a_round_is_open_share_the_next_one(stage: Stage) -> None:
+    stage.order.answers = False
+    before = stage.order.round
+    for number in range(1, 6):
+        stage.ask(FULL_RING, first=number)
+    rounds = [stage.order.round - before]
+    for _ in range(2):
+        stage.order.answered = stage.order.round
+        stage.flush()
+        rounds.append(stage.order.round - before)
+    stage.flush()
+
+    assert rounds == [1, 2, 2]
+    assert len(stage.of(DeliverRead, to=S0)) <= 2
+    numbers = {n for m in stage.of(DeliverRead) for part in m.parts for n in part.number.tolist()}
+    assert numbers == {1, 2, 3, 4, 5}
 
 
 def test_a_new_leader_first_learns_what_its_predecessors_may_have_decided() -> None:

@@ -235,10 +235,14 @@ def never_ask_a_router_again(_: pytest.MonkeyPatch) -> Factories:
     return Factories(router=Shy)
 
 
-def believe_to_be_backed_for_ever(_: pytest.MonkeyPatch) -> Factories:
+def serve_reads_without_asking_whether_it_leads(_: pytest.MonkeyPatch) -> Factories:
     class Vain(Replica[Any]):
         def is_backed(self, now_s: float) -> bool:
             return self.is_leader
+
+        @property
+        def answered_round(self) -> int:
+            return self.round
 
     return Factories(replica=Vain)
 
@@ -273,7 +277,7 @@ PLANTS: dict[str, Plant] = {
         call_everything_stable_at_once,
         call_a_confirmed_write_lost,
         never_ask_a_router_again,
-        believe_to_be_backed_for_ever,
+        serve_reads_without_asking_whether_it_leads,
         read_whatever_the_session_has_seen,
     )
 }
@@ -286,7 +290,7 @@ KINDS_OF_INTEREST = {
     "forget_watermarks_at_failover": ("crash_router", "usurp"),
     "acknowledge_a_void_write": ("pause", "partition"),
     "call_everything_stable_at_once": ("crash_client", "partition"),
-    "believe_to_be_backed_for_ever": ("isolate",),
+    "serve_reads_without_asking_whether_it_leads": ("isolate",),
     "never_ask_a_router_again": ("part_routers", "crash_router"),
 }
 """Faults to draw from where most kinds would only pass the time."""

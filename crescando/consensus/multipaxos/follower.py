@@ -179,7 +179,7 @@ class Follower(ABC, Generic[V]):
             self._find_peers()
         self._check_digest(message.agreed)
         attested = self.attestations.newest
-        self._send(peer, HeartbeatReply(message.ballot, self.learned, message.sent_s, attested))
+        self._send(peer, HeartbeatReply(message.ballot, self.learned, message.sent_s, attested, message.round))
 
     def _check_digest(self, agreed: Attestation | None) -> None:
         if self.attestations.differs(agreed):

@@ -90,7 +90,8 @@ class Attestation(msgspec.Struct, frozen=True, array_like=True):
 class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag="heartbeat"):
     """The leader lives; decided up to `chosen`; values up to `trim` may be forgotten.
 
-    `agreed` is what a majority of the members attest to.
+    `agreed` is what a majority of the members attest to; `round` is the last
+    one that the leader had begun.
     """
 
     ballot: Ballot
@@ -98,15 +99,17 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag="heartbeat"):
     trim: int
     sent_s: float
     agreed: Attestation | None = None
+    round: int = 0
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, array_like=True, tag="heartbeat-reply"):
-    """A member follows the leader; echoes the time so that the leader can count from sending."""
+    """A member follows the leader; echoes time and round, so that the leader can count from sending."""
 
     ballot: Ballot
     learned: int
     sent_s: float
     attested: Attestation | None = None
+    round: int = 0
 
 
 class Fetch(msgspec.Struct, frozen=True, array_like=True, tag="fetch"):

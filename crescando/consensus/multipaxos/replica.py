@@ -140,6 +140,21 @@ class Replica(Follower[V]):
         governing = self.memberships.since(self.learned + 1)
         return all(self._tenure.is_backed_by(membership, since_s) for membership in governing)
 
+    @property
+    def round(self) -> int:
+        return self._tenure.round
+
+    def begin_round(self, now_s: float) -> None:
+        if self.is_leader:
+            self._tenure.round += 1
+            self._broadcast(self._heartbeat(now_s))
+
+    @property
+    def answered_round(self) -> int:
+        if not self.is_leader:
+            return 0
+        return min(map(self._tenure.round_answered_by, self.memberships.since(self.learned + 1)))
+
     # Inputs.
 
     def on_start(self, now_s: float) -> None:
@@ -490,7 +505,7 @@ class Replica(Follower[V]):
         self._election.followed = self.me
         self._tenure.begin(now_s)
         self.reconfiguration.lead()
-        self._broadcast(self._heartbeat(now_s))
+        self.begin_round(now_s)
 
     def _request(self, instance: int) -> None:
         leader = self._leader
@@ -521,7 +536,7 @@ class Replica(Follower[V]):
     # The leader's life, and forgetting.
 
     def _beat(self, leader: Leader[V], now_s: float) -> None:
-        self._broadcast(self._heartbeat(now_s))
+        self.begin_round(now_s)
         self._tenure.beat_at_s = now_s + self.timing.heartbeat_s
         self._check_digest(self.attestations.agreed(self.memberships.newest))
         self._trim(self._trim_watermark())
@@ -543,7 +558,7 @@ class Replica(Follower[V]):
         assert leader is not None
         agreed = self.attestations.agreed(self.memberships.newest)
         chosen = leader.chosen(self.learned)
-        return Heartbeat(leader.ballot, chosen, self._trim_watermark(), now_s, agreed)
+        return Heartbeat(leader.ballot, chosen, self._trim_watermark(), now_s, agreed, self._tenure.round)
 
     def _trim_watermark(self) -> int:
         """Give the instance up to which every member has learned, or what the lag bounds allow."""

@@ -32,6 +32,10 @@ class Tenure:
     answered_s : dict of ProcessId to float
         When the last heartbeat was *sent* that each member has answered.
     learned_by : dict of ProcessId to int
+    round : int
+        How often all members were asked; it goes on from one tenure to the next.
+    answered_round : dict of ProcessId to int
+        The highest round that each member has answered in this tenure.
     """
 
     me: ProcessId
@@ -41,6 +45,8 @@ class Tenure:
     beat_at_s: float = 0.0
     answered_s: dict[ProcessId, float] = field(default_factory=dict)
     learned_by: dict[ProcessId, int] = field(default_factory=dict)
+    round: int = 0
+    answered_round: dict[ProcessId, int] = field(default_factory=dict)
 
     def begin(self, now_s: float) -> None:
         """Begin to lead, with a heartbeat."""
@@ -48,6 +54,7 @@ class Tenure:
         self.beat_at_s = now_s + self.timing.heartbeat_s
         self.answered_s.clear()
         self.learned_by.clear()
+        self.answered_round.clear()
 
     def resume(self, now_s: float) -> None:
         """Count from now, if there was a reason to."""
@@ -58,6 +65,7 @@ class Tenure:
         """Take a member's answer to a heartbeat."""
         self.answered_s[peer] = max(message.sent_s, self.answered_s.get(peer, message.sent_s))
         self.learned_by[peer] = message.learned
+        self.answered_round[peer] = max(message.round, self.answered_round.get(peer, 0))
 
     def is_backed_by(self, membership: Membership, since_s: float) -> bool:
         """Say whether a majority, with this member, answered a heartbeat sent at or after a time."""
@@ -66,6 +74,14 @@ class Tenure:
             sent_s = self.answered_s.get(member)
             n += (sent_s is not None and sent_s >= since_s) or member == self.me
         return n >= membership.majority
+
+    def round_answered_by(self, membership: Membership) -> int:
+        """Give the highest round that a majority, with this member, has answered."""
+        rounds = [
+            self.round if member == self.me else self.answered_round.get(member, 0)
+            for member in membership.members
+        ]
+        return sorted(rounds, reverse=True)[membership.majority - 1]
 
     def informed_of(self, instance: int) -> set[ProcessId]:
         """Give the others that have learned everything up to an instance."""

@@ -2,10 +2,13 @@
 
 Rules of the file: reads are routed by the present Config at the position p of
 the last message learned, and each destination is sent its part behind
-everything at or below p and before anything above it. None is routed while no
-majority backs the leader, nor before the leader has learned all that its
-predecessors may have decided, nor below what its session has seen or written;
-till then it is held. What is held and what waits for a destination is bounded,
+everything at or below p and before anything above it. None is routed before a
+majority has answered, under the leader's ballot, a question that was put after
+the read had come: till then another leader may have acknowledged what this one
+does not know, and a destination declared failed meanwhile would not know it
+either. No clock is asked for that (Ongaro 2014, §6.4, "read index"). Nor is a
+read routed before the leader has learned all that its predecessors may have
+decided, nor below what its session has seen or written; till then it is held. What is held and what waits for a destination is bounded,
 in time and in bytes; over it reads are refused, and their clients send them
 again, whole, as other attempts. A read is never sent twice by one router.
 """
@@ -57,6 +60,7 @@ class _Held:
     """Reads of one client that may not run yet."""
 
     inject: Inject
+    proof: int
     due_s: float
 
     @property
@@ -80,11 +84,14 @@ class Reads(Generic[C]):
     ----------
     injected, refused : int
         How many reads were routed, and how many attempts were refused.
+    proof : int
+        The round of questions that the youngest of the held reads waits for; 0 if none is held.
     """
 
     def __init__(self) -> None:
         self.injected = 0
         self.refused = 0
+        self.proof = 0
         self._held: dict[ProcessId, deque[_Held]] = {}
         self._held_bytes = 0
         self._queued: dict[ProcessId, deque[_Queued]] = {}
@@ -93,8 +100,19 @@ class Reads(Generic[C]):
 
     # Inputs.
 
-    def take(self, client: ProcessId, inject: Inject, *, is_led: bool, now_s: float) -> bool:
-        """Take reads of a client; False if they are malformed and its session must end."""
+    def take(self, client: ProcessId, inject: Inject, *, is_led: bool, proof: int, now_s: float) -> bool:
+        """Take reads of a client; False if they are malformed and its session must end.
+
+        Parameters
+        ----------
+        client : ProcessId
+        inject : Inject
+        is_led : bool
+            Whether this router leads.
+        proof : int
+            The next round in which it asks the others; the reads run when a majority has answered it.
+        now_s : float
+        """
         reads = inject.reads
         if reads.sender != client or fault_of(reads) or (reads.kind != MessageKind.READ).any():
             return False
@@ -108,7 +126,8 @@ class Reads(Generic[C]):
         ):
             self._refuse(client, _numbers(reads), "the router holds too many reads")
         else:
-            queue.append(_Held(inject, now_s + HOLD_S))
+            queue.append(_Held(inject, proof, now_s + HOLD_S))
+            self.proof = proof
             self._held_bytes += reads.n_bytes
         if not queue:
             del self._held[client]
@@ -131,12 +150,12 @@ class Reads(Generic[C]):
             for held in queue:
                 self._refuse(client, _numbers(held.inject.reads), "the leader has changed")
         self._held.clear()
-        self._held_bytes = 0
+        self._held_bytes = self.proof = 0
 
     # A turn of the leader.
 
     def inject(
-        self, mseq: MSeq[C], outboxes: Mapping[ProcessId, Outbox[C]], *, may_inject: bool, now_s: float
+        self, mseq: MSeq[C], outboxes: Mapping[ProcessId, Outbox[C]], *, proven: int, now_s: float
     ) -> None:
         """Route what may run now; it waits for its destinations until `due` gives it.
 
@@ -144,17 +163,16 @@ class Reads(Generic[C]):
         ----------
         mseq : MSeq
         outboxes : mapping of ProcessId to Outbox
-        may_inject : bool
-            Whether a majority backs this leader, and it has learned all that
-            its predecessors may have decided: else what they have answered may
-            not be visible here.
+        proven : int
+            The highest round that a majority has answered; 0 while this leader may not have learned
+            all that its predecessors have decided.
         now_s : float
         """
         if not self._held:
             return
         parts: dict[ProcessId, list[Delivery]] = {}
         for client, queue in self._held.items():
-            while queue and may_inject and _may_run(client, queue[0].inject, mseq):
+            while queue and queue[0].proof <= proven and _may_run(client, queue[0].inject, mseq):
                 self._route(self._release(queue).reads, mseq, outboxes, parts)
             while queue and now_s >= queue[0].due_s:
                 numbers = _numbers(self._release(queue).reads)
@@ -165,6 +183,8 @@ class Reads(Generic[C]):
             self._queued_bytes[process] = self._queued_bytes.get(process, 0) + queued.n_bytes
         for client in [client for client, queue in self._held.items() if not queue]:
             del self._held[client]
+        if not self._held:
+            self.proof = 0
 
     def _release(self, queue: deque[_Held]) -> Inject:
         held = queue.popleft()

@@ -200,7 +200,8 @@ class Router(Generic[C]):
             case Fenced():
                 self.broadcast.observe(message.ballot, now_s)
             case Inject():
-                if not self.reads.take(peer, message, is_led=self._led, now_s=now_s):
+                proof = self.broadcast.round + 1
+                if not self.reads.take(peer, message, is_led=self._led, proof=proof, now_s=now_s):
                     self._out.reset.append(peer)
             case ConfigRequest():
                 self._on_config_request(peer, now_s)
@@ -440,6 +441,9 @@ class Router(Generic[C]):
             self._look_around(now_s)
         if self._reconnect:
             self._ask_again(now_s)
+        if self.reads.proof > broadcast.round and broadcast.answered_round == broadcast.round:
+            # One round at a time: what comes meanwhile shares the next.
+            broadcast.begin_round(now_s)
         result = broadcast.flush(now_s)
         self._take_learned(result)
         if self._stable_hint is not None:
@@ -526,8 +530,8 @@ class Router(Generic[C]):
             is_caught_up = not self.broadcast.n_open and self.broadcast.can_propose()
         else:
             is_caught_up = self.broadcast.learned >= first - 1
-        may_inject = is_caught_up and self.broadcast.is_backed(now_s)
-        self.reads.inject(self.mseq, self.window.outboxes, may_inject=may_inject, now_s=now_s)
+        proven = self.broadcast.answered_round if is_caught_up else 0
+        self.reads.inject(self.mseq, self.window.outboxes, proven=proven, now_s=now_s)
         self._due.update(dict.fromkeys(self.reads.waiting))
 
     def _forward(self) -> None:
