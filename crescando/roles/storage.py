@@ -3,22 +3,21 @@
 Rules of the file: operations are executed in delivery order, a cycle at a
 time; what arrives during a cycle rides on the next. The configuration is
 followed message by message, since it says which tables exist. Every outcome of
-a write is kept per operation and arc until its client has it, so that another
-owner can tell when the reporter dies (a retry returns the first execution's
-result). Confirmations are withheld while the queue is over its budget, and
-snapshot reads refused. These run where they came in the order, and are numbered
-below 0 from here on, since their numbers are no messages'.
+a write is kept until its client has it (`ledger`). Confirmations are withheld
+while the queue is over its budget, and snapshot reads refused. These run where
+they came in the order, and are numbered below 0 from here on, since their
+numbers are no messages'.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
 
-from crescando.engine.base import Engine, Failed, Results, Written
+from crescando.engine.base import Engine, Failed, Results
 from crescando.engine.statement import (
     ColumnRef,
     Kind,
@@ -30,16 +29,8 @@ from crescando.engine.statement import (
     decode_shapes,
 )
 from crescando.process import Output, earliest
-from crescando.roles.messages import (
-    Answered,
-    Attach,
-    Inquire,
-    Inquired,
-    Ping,
-    Pong,
-    Queued,
-    ReadReplica,
-)
+from crescando.roles.ledger import Ledger, Ledgers
+from crescando.roles.messages import Answered, Attach, Inquire, Ping, Pong, ReadReplica
 from crescando.routing.base import Config, ExpelledEvent, Multicast, ReadsEvent
 from crescando.routing.batch import Delivery, Message
 from crescando.routing.ecast.messages import ReadRefused
@@ -82,6 +73,11 @@ class StorageLimits:
     records : int
         Outcomes of one client's writes that are kept until it has them; credit
         lets no honest client come near.
+    gone_s : float
+        How long outcomes are kept of a client that was voted out: it may only have
+        been cut off, and come back to ask.
+    gone_records : int
+        Outcomes that are kept of all such clients together.
     replica_reads : int
         Reads of exactly this replica that may wait for the next cycle.
     """
@@ -92,6 +88,8 @@ class StorageLimits:
     shapes: int = 4096
     shapes_bytes: int = 16 << 20
     records: int = 1 << 18
+    gone_s: float = 60.0
+    gone_records: int = 1 << 18
     replica_reads: int = 256
 
 
@@ -147,26 +145,6 @@ class _Item:
     n_bytes: int
 
 
-@dataclass(slots=True)
-class _Ledger:
-    """What one client may still ask about."""
-
-    scopes: dict[int, tuple[Scope, bool]] = field(default_factory=dict)
-    """Queued numbers: scope, and whether it is a write."""
-    written: dict[int, Written] = field(default_factory=dict)
-    failed: dict[int, Failed] = field(default_factory=dict)
-    """Writes that were refused: they too are told again."""
-    report_all: set[int] = field(default_factory=set)
-    answered: int = 0
-
-    def keep(self, record: dict[int, Any], number: int, outcome: Any, limit: int) -> None:
-        """Keep an outcome until the client has it; the oldest give way to the newest."""
-        if number > self.answered:
-            record[number] = outcome
-            if len(record) > limit:
-                del record[next(iter(record))]
-
-
 class Storage:
     """One storage process's core.
 
@@ -198,7 +176,8 @@ class Storage:
         self._cycle_bytes = 0
         self._is_busy = False
         self._clients: dict[ProcessId, None] = {}
-        self._ledgers: dict[ProcessId, _Ledger] = {}
+        self._ledgers = Ledgers(self.limits.gone_s, self.limits.gone_records)
+        self._now_s = 0.0
         self._busy_since_s = 0.0
         self._is_late = False
         self._shapes: dict[bytes, Shape | None] = {}
@@ -234,9 +213,9 @@ class Storage:
             case Attach():
                 self._clients[peer] = None
             case Answered():
-                self._forget(peer, message.upto)
+                self._ledger(peer).forget(message.upto)
             case Inquire():
-                self._on_inquire(peer, message)
+                self._out.send.append((peer, self._ledger(peer).answer(message)))
             case ReadReplica():
                 self._on_read_replica(peer, message)
             case Ping():
@@ -254,6 +233,7 @@ class Storage:
 
     def flush(self, now_s: float) -> Output:
         """Queue what was delivered, start a cycle if none runs, and send."""
+        self._now_s = now_s
         self._is_late = self._is_busy and now_s - self._busy_since_s > self.limits.queue_s
         for event in self.multicast.take_events():
             if isinstance(event, Delivery):
@@ -266,13 +246,14 @@ class Storage:
         if not self._is_busy and (self._queue or self._replica_reads):
             self._out.execute = self._next_cycle()
             self._is_busy, self._busy_since_s = True, now_s
+        self._ledgers.flush(now_s)
         self.multicast.hold_confirms(self._is_over_budget)
         protocol = self.multicast.flush(now_s)
         out, self._out = self._out, Output()
         out.reset += protocol.reset
         out.connect += protocol.connect
         out.send += protocol.send
-        out.wake_at_s = earliest(protocol.wake_at_s)
+        out.wake_at_s = earliest(protocol.wake_at_s, self._ledgers.wake_at_s)
         return out
 
     # Into the engine.
@@ -361,9 +342,10 @@ class Storage:
     def _apply(self, message: Message, at: int) -> None:
         before = {table.id: table for table in self.config.tables}
         self.config = self.config.apply(message)
-        for client in [known for known in self._ledgers if not self.config.is_member(known)]:
-            if not self._ledgers[client].scopes:
-                del self._ledgers[client]
+        for client in self._ledgers.present:
+            if not self.config.is_member(client):
+                # Whoever left by itself waits for nothing any more.
+                self._ledgers.depart(client, self._now_s, may_return=client != message.sender)
         after = {table.id: table for table in self.config.tables}
         for table in sorted(before.keys() | after.keys()):
             if before.get(table) != after.get(table):
@@ -436,47 +418,17 @@ class Storage:
             _, is_write = ledger.scopes.pop(failed.number, ((), False))
             if is_write:
                 ledger.keep(ledger.failed, failed.number, failed, self.limits.records)
-        if not ledger.scopes and not self.config.is_member(results.to):
-            self._ledgers.pop(results.to, None)
         self._send_results(
             msgspec.structs.replace(results, process=self.me, executed=self.executed, written=tuple(reported))
         )
 
-    def _ledger(self, client: ProcessId) -> _Ledger:
-        """Give what a client may still ask about; of one that is no member nothing is kept."""
-        if not self.config.is_member(client):
-            return self._ledgers.get(client, _Ledger())
-        return self._ledgers.setdefault(client, _Ledger())
+    def _ledger(self, client: ProcessId) -> Ledger:
+        return self._ledgers.of(client, is_member=self.config.is_member(client))
 
     def _send_results(self, results: Results) -> None:
         is_empty = not (results.rows or results.partials or results.written or results.failed)
         if results.to in self._clients and not is_empty:
             self._out.send.append((results.to, results))
-
-    def _on_inquire(self, peer: ProcessId, message: Inquire) -> None:
-        ledger = self._ledgers.get(peer, _Ledger())
-        queued, written, failed = [], [], []
-        for number in message.numbers:
-            if number in ledger.scopes:
-                scope, is_write = ledger.scopes[number]
-                if is_write:
-                    ledger.report_all.add(number)
-                queued.append(Queued(number, scope, is_write))
-            elif number in ledger.written:
-                written.append(ledger.written[number])
-            elif number in ledger.failed:
-                failed.append(ledger.failed[number])
-        answer = Inquired(message.inquiry, tuple(queued), tuple(written), tuple(failed))
-        self._out.send.append((peer, answer))
-
-    def _forget(self, client: ProcessId, upto: int) -> None:
-        ledger = self._ledgers.get(client)
-        if ledger is None or upto <= ledger.answered:
-            return
-        ledger.answered = upto
-        for record in (ledger.written, ledger.failed):
-            for number in [known for known in record if known <= upto]:
-                del record[number]
 
 
 def _shapes_of(part: Delivery) -> tuple[bytes, ...]:

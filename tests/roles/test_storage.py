@@ -23,6 +23,7 @@ from crescando.routing.rubberband import (
     AddColumn,
     CreateTable,
     DropTable,
+    Leave,
     Rubberband,
     Suspect,
     encode_message,
@@ -473,14 +474,63 @@ def test_outcomes_that_a_client_never_takes_are_bounded() -> None:
     assert [written.number for written in answer.written] == [5, 6, 7]
 
 
-def test_nothing_is_kept_of_a_client_that_went_away_while_its_operations_waited() -> None:
+def vote_out(desk: Desk, client: ProcessId, number: int = 2) -> None:
+    desk.deliver(super_(0), number, encode_message(Suspect(client)))
+    desk.run()
+    assert not desk.core.config.is_member(client)
+
+
+def known_of(desk: Desk, client: ProcessId, *numbers: int) -> list[int]:
+    (answer,) = sent(desk.tell(client, Inquire(1, numbers)), Inquired)
+    return [written.number for written in answer.written]
+
+
+def test_a_client_that_was_voted_out_may_come_back_and_ask_for_a_while() -> None:
+    limits = StorageLimits(gone_s=60.0)
+    desk = Desk(limits=limits)
+    desk.deliver(ALICE, 1, insert(1))
+    desk.run()
+    desk.deliver(ALICE, 2, insert(2))
+    vote_out(desk, ALICE)
+
+    # The second was still queued when it was voted out.
+    assert known_of(desk, ALICE, 1, 2) == [1, 2]
+    desk.tell(ALICE, Answered(1))
+    assert known_of(desk, ALICE, 1, 2) == [2]
+    assert desk.flush().wake_at_s == limits.gone_s
+    desk.core.flush(limits.gone_s)
+
+    assert known_of(desk, ALICE, 2) == []
+    assert len(desk.core._ledgers) == 0
+
+
+def test_of_those_that_were_voted_out_so_much_is_kept_and_the_longest_gone_is_forgotten_first() -> None:
+    desk = Desk(limits=StorageLimits(gone_records=3))
+    for client in (ALICE, BOB):
+        for number in (1, 2):
+            desk.deliver(client, number, insert(number + 10 * (client == BOB)))
+        desk.run()
+    vote_out(desk, ALICE, 2)
+    assert known_of(desk, ALICE, 1, 2) == [1, 2]
+
+    vote_out(desk, BOB, 3)
+
+    assert known_of(desk, ALICE, 1, 2) == []
+    assert known_of(desk, BOB, 1, 2) == [1, 2]
+
+
+def test_nothing_is_kept_of_a_client_that_left_or_to_which_nothing_is_owed() -> None:
     desk = Desk()
     desk.deliver(ALICE, 1, insert(1))
-    desk.deliver(super_(0), 2, encode_message(Suspect(ALICE)))
+    desk.deliver(BOB, 1, insert(2))
     desk.run()
+    desk.tell(BOB, Answered(1))
+
+    desk.deliver(ALICE, 2, encode_message(Leave(ALICE)))
+    vote_out(desk, BOB)
 
     assert not desk.core.config.is_member(ALICE)
-    assert desk.core._ledgers == {}
+    assert len(desk.core._ledgers) == 0
 
 
 def test_one_client_is_told_nothing_about_anothers_operations() -> None:

@@ -74,8 +74,7 @@ class Measured(SimulatedCluster):
             self.peak("refused", max(map(len, kept), default=0))
         elif isinstance(core, Storage):
             self.peak("queue", core._queue_bytes + core._cycle_bytes)
-            ledgers = core._ledgers.values()
-            self.peak("ledger", max((len(ledger.written) for ledger in ledgers), default=0))
+            self.peak("ledger", max((len(ledger.written) for ledger in core._ledgers), default=0))
         elif isinstance(core, Client):
             self.peak("on_way", application_of(core)._outgoing.on_way_bytes)
 
