@@ -26,8 +26,11 @@ from crescando.consensus.multipaxos.messages import (
     Heartbeat,
     HeartbeatReply,
     Nack,
+    Prepare,
+    Promise,
     Removed,
     Snapshot,
+    Vote,
 )
 from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.consensus.quorum import Membership
@@ -122,6 +125,14 @@ class Follower(ABC, Generic[V]):
             return
         self._send(peer, self.acceptor.on_accept(message))
 
+    def _promise(self, prepare: Prepare) -> Promise[V]:
+        votes = {vote.instance: vote for vote in self.acceptor.votes_from(prepare.first)}
+        for instance, value in self.learner.decided.items():
+            if instance >= prepare.first:
+                votes[instance] = Vote(instance, prepare.ballot, value, is_chosen=True)
+        ordered = tuple(votes[instance] for instance in sorted(votes))
+        return Promise(prepare.ballot, ordered, self.learned, self.learner.trimmed)
+
     def _release_held(self) -> None:
         """Vote for what has waited for this member to catch up."""
         for instance in [known for known in self._held if self._is_within_alpha(known)]:
@@ -179,7 +190,9 @@ class Follower(ABC, Generic[V]):
             self._find_peers()
         self._check_digest(message.agreed)
         attested = self.attestations.newest
-        self._send(peer, HeartbeatReply(message.ballot, self.learned, message.sent_s, attested, message.round))
+        self._send(
+            peer, HeartbeatReply(message.ballot, self.learned, message.sent_s, attested, message.round)
+        )
 
     def _check_digest(self, agreed: Attestation | None) -> None:
         if self.attestations.differs(agreed):

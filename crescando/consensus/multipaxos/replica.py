@@ -43,7 +43,6 @@ from crescando.consensus.multipaxos.messages import (
     Promise,
     Removed,
     Snapshot,
-    Vote,
     epoch_of,
 )
 from crescando.consensus.multipaxos.reconfiguration import Reconfiguration
@@ -278,15 +277,10 @@ class Replica(Follower[V]):
                 # Perhaps what we have missed is that it is a member, and nobody else is left to tell.
                 self._fetch(peer)
             return
+        if frequent is not None:
+            getattr(self, frequent)(peer, message, now_s)
+            return
         match message:
-            case Accept():
-                self._on_accept(peer, message, now_s)
-            case Accepted():
-                self._on_accepted(peer, message, now_s)
-            case Heartbeat():
-                self._on_heartbeat(peer, message, now_s)
-            case HeartbeatReply():
-                self._on_heartbeat_reply(peer, message, now_s)
             case Canvass():
                 self._on_canvass(peer, message, now_s)
             case CanvassReply():
@@ -440,14 +434,6 @@ class Replica(Follower[V]):
         if is_new:
             self._election.stand_back(now_s)
         self._send(peer, self._promise(message))
-
-    def _promise(self, prepare: Prepare) -> Promise[V]:
-        votes = {vote.instance: vote for vote in self.acceptor.votes_from(prepare.first)}
-        for instance, value in self.learner.decided.items():
-            if instance >= prepare.first:
-                votes[instance] = Vote(instance, prepare.ballot, value, is_chosen=True)
-        ordered = tuple(votes[instance] for instance in sorted(votes))
-        return Promise(prepare.ballot, ordered, self.learned, self.learner.trimmed)
 
     def _on_promise(self, peer: ProcessId, message: Promise[V], now_s: float) -> None:
         leader = self._leader

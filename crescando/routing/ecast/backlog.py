@@ -11,10 +11,11 @@ knows, and a follower routes these before it drops them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from crescando.routing.base import Config
+from crescando.routing.ecast.messages import StableUpTo
 from crescando.routing.ecast.mseq import Learned, Run
 
 C = TypeVar("C", bound=Config)
@@ -69,21 +70,10 @@ class Backlog(Generic[C]):
         taken, self._learned = self._learned, {}
         return taken
 
-    def drop(
-        self, upto: int, unstable: Set[int], refusing: Set[int], refusing_since: int
-    ) -> Iterator[list[Run[C]]]:
-        """Drop every instance up to `upto` but the `unstable` ones; gives what must be routed before it goes.
-
-        Parameters
-        ----------
-        upto : int
-        unstable : set of int
-        refusing : set of int
-            Instances of which something was refused.
-        refusing_since : int
-            The lowest instance from which on `refusing` is complete.
-        """
+    def drop(self, upto: int, notice: StableUpTo) -> Iterator[list[Run[C]]]:
+        """Drop what is stable up to `upto`; gives what must be routed before it goes."""
+        unstable, refusing = frozenset(notice.unstable), frozenset(notice.refusing)
         for instance in [known for known in self._learned if known <= upto and known not in unstable]:
             learned = self._learned.pop(instance)
-            if instance in refusing or instance < refusing_since:
+            if instance in refusing or instance < notice.refusing_since:
                 yield learned.runs

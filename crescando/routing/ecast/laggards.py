@@ -8,11 +8,19 @@ pause of this very router is nobody else's lag.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from crescando.routing.ecast.stability import Window
 from crescando.types import ProcessId
+
+CALL_S = 2.0
+"""Spacing of calls to processes that do not come although something waits for them."""
+
+CALLS_MAX = 64
+"""Processes called at a time."""
 
 PAUSE_S = 1.0
 """A look later than this after the one before tells of a pause of the looker."""
@@ -39,6 +47,7 @@ class Laggards:
         self._watched: dict[ProcessId, _Watch] = {}
         self._outdated: set[ProcessId] = set()
         self._looked_s: float | None = None
+        self._call_at_s: float | None = None
 
     def accuse(self, process: ProcessId) -> None:
         """Report a process that has lost what it confirmed, from now on."""
@@ -61,6 +70,21 @@ class Laggards:
                 watch.since_s += pause_s
             self._watched[process] = watch
         self._outdated &= window.outboxes.keys()
+
+    def to_be_called(
+        self, window: Window[Any], sessions: Container[ProcessId], now_s: float
+    ) -> list[ProcessId]:
+        """Give some who are to be asked for a session: something waits for them, and they do not come.
+
+        One that was cut off while every router it knew was replaced would look for those for ever.
+        """
+        if self._call_at_s is not None and now_s < self._call_at_s:
+            return []
+        is_first, self._call_at_s = self._call_at_s is None, now_s + CALL_S
+        if is_first:
+            return []
+        absent = (p for p, box in window.outboxes.items() if box.entries and p not in sessions)
+        return list(islice(absent, CALLS_MAX))
 
     def overdue(self, now_s: float) -> tuple[ProcessId, ...]:
         """Give the processes to be reported, in order of their names."""

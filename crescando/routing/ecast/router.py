@@ -14,7 +14,6 @@ is sent first; a session resumes at the position that the process states.
 from __future__ import annotations
 
 from collections import deque
-from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from crescando.consensus.base import AtomicBroadcast, Ballot, BroadcastOutput
@@ -46,12 +45,13 @@ from crescando.routing.ecast.messages import (
     Welcome,
 )
 from crescando.routing.ecast.mseq import Learned, MSeq
+from crescando.routing.ecast.notices import exceptions_of, notice_of
 from crescando.routing.ecast.presence import LeaderPresence
 from crescando.routing.ecast.proposer import Proposer
 from crescando.routing.ecast.reads import Reads
 from crescando.routing.ecast.snapshot import RouterSnapshot, restore, take_snapshot
 from crescando.routing.ecast.stability import Outbox, Window, entry_of
-from crescando.types import ProcessId, Verdict
+from crescando.types import ProcessId
 
 C = TypeVar("C", bound=Config)
 
@@ -60,11 +60,6 @@ ECAST = frozenset({Route, Confirm, Hello, Resume, Fenced, Inject, ConfigRequest,
 
 RECONNECT_S = 0.2
 """Pause before another router that refused a session is asked again."""
-
-CALL_S = 2.0
-"""Spacing of calls to processes that do not come although something waits for them."""
-
-CALLS_MAX = 64
 
 PULSES_MAX = 256
 """Signs of life sent at a time: with more sessions than this they come round in turns."""
@@ -113,7 +108,6 @@ class Router(Generic[C]):
         self._hinted = 0
         self._reconnect: dict[ProcessId, float] = {}
         self._met: set[ProcessId] = set()
-        self._call_at_s = 0.0
         self._is_leaderless = True
         self._out = Output()
         self.is_quiet = False
@@ -417,11 +411,8 @@ class Router(Generic[C]):
             self._stable_hint = None
         if upto > self._hinted:
             self._hinted = upto
-            unstable = frozenset(hint.unstable)
-            self._settle(self.window.stabilise(upto, hint.lost, unstable))
-            for process, at in hint.trimmed:
-                self.window.trim_to(process, at)
-            for runs in self._backlog.drop(upto, unstable, frozenset(hint.refusing), hint.refusing_since):
+            self._settle(self.window.stabilise(upto, hint.lost, frozenset(hint.unstable), hint.trimmed))
+            for runs in self._backlog.drop(upto, hint):
                 self.mseq.enter_refusals(runs)
 
     def _install(self, snapshot: RouterSnapshot) -> None:
@@ -513,7 +504,7 @@ class Router(Generic[C]):
     def _change_leadership(self) -> None:
         self.proposer = Proposer(self.broadcast, self.limits)
         self.laggards = Laggards(self.limits.max_lag_s)
-        self._pulse_at_s = self._call_at_s = 0.0
+        self._pulse_at_s = 0.0
         self.reads.change_leadership()
         for peer in self._sessions:
             # Under a new leadership nothing is sent before the destination has
@@ -562,7 +553,7 @@ class Router(Generic[C]):
 
     def _pulse(self, now_s: float) -> None:
         self._pulse_at_s = now_s + self.limits.pulse_s
-        self._call_the_absent(now_s)
+        self._out.connect += self.laggards.to_be_called(self.window, self._sessions, now_s)
         self._tell_presence(self.broadcast.is_backed(now_s), now_s)
         self.laggards.look(self.window, now_s)
         ballot, credit = self.broadcast.ballot, self._credit
@@ -572,26 +563,8 @@ class Router(Generic[C]):
                 idle = outbox.previous if outbox.entries else self.mseq.position
                 self._out.send.append((peer, Pulse(ballot, idle, credit)))
         self.window.keep_lost(self.mseq.learned.keys() | self.mseq.departed.keys())
-        lost = tuple((sender, n) for sender, ns in self.window.lost.items() for n in sorted(ns))
-        unstable = tuple(sorted(self.window.entries))
-        trimmed = tuple((p, box.trimmed) for p, box in self.window.outboxes.items() if box.trimmed >= 0)
-        refusing = self._refusing
-        notice = StableUpTo(
-            self.broadcast.learned, lost, unstable, refusing.instances(), refusing.since, trimmed
-        )
+        notice = notice_of(self.broadcast.learned, self.window, self._refusing)
         self._out.send.extend((router, notice) for router in self.broadcast.peers)
-
-    def _call_the_absent(self, now_s: float) -> None:
-        """Ask those for a session that something waits for and that do not come.
-
-        One that was cut off while every router it knew was replaced would look for those for ever.
-        """
-        if now_s < self._call_at_s:
-            return
-        absent = (p for p, box in self.window.outboxes.items() if box.entries and p not in self._sessions)
-        if self._call_at_s:
-            self._out.connect.extend(islice(absent, CALLS_MAX))
-        self._call_at_s = now_s + CALL_S
 
     def _next_pulsed(self) -> list[ProcessId]:
         if not self._pulsed:
@@ -611,25 +584,9 @@ class Router(Generic[C]):
             learned = self.mseq.learned_of(sender)
             upto = self.window.stable_of(sender, learned)
             told = self._acknowledged.get(sender, 0)
-            exceptions = self._exceptions(sender, told, upto)
+            refused, lost = self.mseq.refused.get(sender), self.window.lost.get(sender)
+            exceptions: tuple[NotStable, ...] = ()
+            if refused or lost:
+                exceptions = exceptions_of(refused or {}, lost or (), told=told, upto=upto)
             if upto > told or exceptions or sender in self.mseq.departed:
-                self._out.send.append((sender, Stable(upto, tuple(exceptions), credit)))
-
-    def _exceptions(self, sender: ProcessId, told: int, upto: int) -> list[NotStable]:
-        """Give what a sender has not been told of its numbers that did not simply become stable."""
-        refused, lost = self.mseq.refused.get(sender), self.window.lost.get(sender)
-        exceptions: list[NotStable] = []
-        if refused:
-            # Final as soon as it is learned, so it need not wait for what is before it.
-            exceptions += [
-                NotStable(number, Verdict.REFUSED.value, reason)
-                for number, reason in sorted(refused.items())
-                if told < number
-            ]
-        if lost:
-            exceptions += [
-                NotStable(number, Verdict.LOST.value, "every owner of a range failed")
-                for number in sorted(lost)
-                if told < number <= upto
-            ]
-        return exceptions
+                self._out.send.append((sender, Stable(upto, exceptions, credit)))

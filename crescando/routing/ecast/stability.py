@@ -392,6 +392,7 @@ class Window(Generic[C]):
         upto: int,
         lost: Iterable[tuple[ProcessId, int]],
         unstable: Set[int] = frozenset(),
+        trimmed: Iterable[tuple[ProcessId, int]] = (),
     ) -> set[ProcessId]:
         """Trim what a leader says is stable: every instance up to `upto` but the `unstable` ones."""
         for sender, number in lost:
@@ -407,6 +408,9 @@ class Window(Generic[C]):
                 audience.awaited.clear()
                 touched |= self._advance(audience)
             self._trim(entry)
+        for process, at in trimmed:
+            outbox = self.outbox(process)
+            outbox.trimmed = max(outbox.trimmed, at)
         return touched
 
     def _settle(self, entry: Entry[C], audience: Audience) -> set[ProcessId]:
@@ -432,11 +436,6 @@ class Window(Generic[C]):
             if process in self.outboxes:
                 outbox = self.outboxes[process]
                 outbox.trimmed = max(outbox.trimmed, last)
-
-    def trim_to(self, process: ProcessId, at: int) -> None:
-        """Take over from a leader how far what is for a destination is stable."""
-        outbox = self.outbox(process)
-        outbox.trimmed = max(outbox.trimmed, at)
 
     @property
     def n_pending(self) -> int:
