@@ -8,9 +8,10 @@ the read had come: till then another leader may have acknowledged what this one
 does not know, and a destination declared failed meanwhile would not know it
 either. No clock is asked for that (Ongaro 2014, §6.4, "read index"). Nor is a
 read routed before the leader has learned all that its predecessors may have
-decided, nor below what its session has seen or written; till then it is held. What is held and what waits for a destination is bounded,
-in time and in bytes; over it reads are refused, and their clients send them
-again, whole, as other attempts. A read is never sent twice by one router.
+decided, nor below what its session has seen or written; till then it is held.
+What is held and what waits for a destination is bounded, in time and in bytes;
+over it reads are refused, and their clients send them again, whole, as other
+attempts. A read is never sent twice by one router.
 """
 
 from __future__ import annotations
