@@ -74,7 +74,7 @@ class InProcessChannel(Channel):
         self._hub = hub
         self._owner = owner
         self._other: InProcessChannel | None = None
-        self._n_weighed = self._weighed_bytes = 0
+        self._n_weighed = self._weighed_bytes = self._longest = 0
         self._weighed_since = 0
         self._is_open = True
 
@@ -103,11 +103,14 @@ class InProcessChannel(Channel):
         """Weigh what has to wait behind others; it counts until the inbox is emptied."""
         if self._weighed_since != self.inbox.n_emptied:
             self._weighed_since = self.inbox.n_emptied
-            self._n_weighed = self._weighed_bytes = 0
-        if self._n_weighed >= QUEUE_MAX or self._weighed_bytes > QUEUE_BYTES:
+            self._n_weighed = self._weighed_bytes = self._longest = 0
+        # One message of any length passes, and what follows it.
+        if self._n_weighed >= QUEUE_MAX or self._weighed_bytes > QUEUE_BYTES + self._longest:
             return False
+        weight = weight_of(message)
         self._n_weighed += 1
-        self._weighed_bytes += weight_of(message)
+        self._weighed_bytes += weight
+        self._longest = max(self._longest, weight)
         return True
 
     def _end(self) -> None:

@@ -45,7 +45,8 @@ def test_a_session_is_closed_when_too_many_bytes_wait(monkeypatch: pytest.Monkey
         a.channel.send(b"x" * 1_000)
     world.settle()
 
-    assert [len(message) for message in b.messages()] == [1_000] * 3
+    # The bound holds beside the longest that waits.
+    assert [len(message) for message in b.messages()] == [1_000] * 4
     assert (a.told("closed"), b.told("closed")) == ([B], [A])
 
 
@@ -59,9 +60,10 @@ def test_one_message_of_any_size_passes_and_what_is_read_counts_no_more(
 
     for _ in range(4):
         a.channel.send(b"x" * 10_000)
+        a.channel.send(b"and what follows it")
         world.settle()
 
-    assert len(b.messages()) == 4
+    assert len(b.messages()) == 8
     assert a.told("closed") == []
 
 
