@@ -15,9 +15,10 @@
     │   ├── DeadlineError         the caller's wait ended; applied `unknown`
     │   ├── RefusedError          refused alike everywhere; applied `no`
     │   ├── LostError             every owner of a range failed; applied `unknown`
+    │   ├── CountUnknownError     a durable write of whose rows nobody can tell any more; applied `yes`
     │   ├── RowsRejectedError     some rows kept their values; applied `partial`
     │   ├── ReadFailedError       a read met an erroneous row; it fails as a whole
-    │   ├── ReadLostError         a read lost its owner after a later write; retry it
+    │   ├── ReadLostError         a read lost its owner and keeps its place; retry it
     │   └── NoQuorumError         no majority of routers; nothing can be ordered
     ├── ConfigError               a routing plug-in broke its contract; names the plug-in
     ├── TransportError
@@ -168,6 +169,30 @@ class LostError(OperationError):
     """Every owner of some touched range failed before confirming the operation."""
 
 
+class CountUnknownError(OperationError):
+    """A write is durable at its position, and nobody can tell any more what its count was.
+
+    It is in the order, every owner that was correct then has it, and none will
+    execute it again. How many rows it affected was known to owners that are
+    gone, or that do not keep it any more; some or all rows may have been
+    rejected, as `RowsRejectedError` would have told.
+
+    Parameters
+    ----------
+    reason : str
+        How that was noticed.
+    """
+
+    applied: Applied = "yes"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the write is durable; how many rows it affected is not known any more: {self.reason}"
+
+
 class RowsRejectedError(OperationError):
     """Some rows kept their values because an assignment or constraint failed on them.
 
@@ -204,7 +229,7 @@ class ReadFailedError(OperationError):
 
 
 class ReadLostError(OperationError):
-    """The owner of a read's range died after a later write was sent; retry the read."""
+    """A read lost its owner and cannot be sent again at a later position; retry the read."""
 
     applied: Applied = "no"
 

@@ -11,7 +11,7 @@ from crescando.engine.base import Engine
 from crescando.engine.kv import KvEngine
 from crescando.engine.scan import ScanEngine
 from crescando.errors import SpecError
-from crescando.roles.client import ClientLimits
+from crescando.roles.limits import ClientLimits
 from crescando.roles.storage import StorageLimits
 from crescando.roles.super import SuperTiming
 from crescando.routing.ecast.limits import RouterLimits

@@ -24,15 +24,18 @@ from crescando.engine.base import Failed, Results, Rows, Written
 from crescando.engine.statement import Kind, encode_call, encode_parameters, encode_shapes
 from crescando.errors import (
     ClosedError,
+    CountUnknownError,
     CrescandoError,
     LostError,
+    OperationError,
     ReadFailedError,
     ReadLostError,
     RefusedError,
 )
 from crescando.process import Output, earliest
 from crescando.roles.flight import InFlight
-from crescando.roles.inquiry import Inquiries
+from crescando.roles.inquiry import GivenUp, Inquiries
+from crescando.roles.limits import ClientLimits
 from crescando.roles.messages import Answered, Attach, Inquired, Ping, Pong, ReadReplica
 from crescando.roles.quorum import QuorumWatch
 from crescando.roles.snapshot import SnapshotReads
@@ -40,40 +43,6 @@ from crescando.routing.base import ExpelledEvent, Multicast, StableEvent
 from crescando.routing.batch import Message, submission
 from crescando.routing.ecast.messages import ConfigRequest, ConfigState, Quorum, ReadRefused, Welcome
 from crescando.types import KeyRange, MessageKind, Position, ProcessId, Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class ClientLimits:
-    """Bounds of one client process.
-
-    Parameters
-    ----------
-    batch_operations, batch_bytes : int
-        What one submission holds at most.
-    open_submissions : int
-        Submissions that may be unstable at once; what is submitted meanwhile
-        waits and makes the next one larger.
-    stall_s : float
-        Time after the last submission at which the next one is sent although
-        so many are unstable: an operation that waits for a dead range must not
-        hold up those of other ranges. At most `stalled_submissions` so.
-    inquire_s : float
-        Time after which an operation that is stable, or whose owner's session
-        ended, and that has no outcome makes the client ask the owners.
-    snapshot_reads : int
-        Snapshot reads that may be open at once; others wait.
-    unreachable_s : float
-        Time without a session with any router after which nothing is taken.
-    """
-
-    batch_operations: int = 1024
-    batch_bytes: int = 4 << 20
-    open_submissions: int = 4
-    stall_s: float = 0.02
-    stalled_submissions: int = 1024
-    inquire_s: float = 0.5
-    snapshot_reads: int = 4096
-    unreachable_s: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +102,9 @@ class Client:
         self._config_tokens: list[int] = []
         self._replica_tokens: dict[int, tuple[int, ProcessId]] = {}
         self._completions: list[Completion] = []
-        self._inquiries = Inquiries()
+        self._resubmissions: dict[int, int] = {}
+        self._verdict_by_s: float | None = None
+        self._inquiries = Inquiries(self.limits.inquire_s, self.limits.answer_s, self.limits.give_up_s)
         self._direct_numbers = itertools.count(1)
         self._snapshots = SnapshotReads(
             me,
@@ -146,9 +117,7 @@ class Client:
         self._n_writes_requested = 0
         self._n_writes = 0
         self._last_write = 0
-        self._suspicious = False
         self._submitted_s = 0.0
-        self._inquire_at_s: float | None = None
         self._answered = 0
         self._told_answered = 0
         self._closed = ""
@@ -194,6 +163,10 @@ class Client:
 
     def ask_config(self, token: int) -> None:
         """Ask the lead router for the present configuration."""
+        if self._closed:
+            # No router welcomes a client that was expelled, so it may know none that leads.
+            self._completions.append(Completion(token, error=ClosedError(self._closed)))
+            return
         self._config_tokens.append(token)
         self._ask_config()
 
@@ -231,7 +204,7 @@ class Client:
             self._out.send.append((peer, Attach()))
             self._out.send.append((peer, Answered(self._told_answered)))
             # Results sent while there was no session are gone.
-            self._suspicious = True
+            self._inquiries.suspect()
             self._snapshots.lose_session()
         else:
             if peer.role == "router":
@@ -245,7 +218,7 @@ class Client:
             self.multicast.on_disconnected(peer, now_s)
             return
         self._open.pop(peer, None)
-        self._suspicious = True
+        self._inquiries.suspect()
         self._reconnect[peer] = now_s + self.limits.inquire_s
         self._inquiries.end_session(peer)
         for request, (token, process) in list(self._replica_tokens.items()):
@@ -292,12 +265,13 @@ class Client:
             if isinstance(event, StableEvent):
                 self._on_stable(event, now_s)
             elif isinstance(event, ExpelledEvent):
-                self._on_expelled(event)
-        for operation in self._inquiries.conclude(self._operations):
-            # Its answer died with its server.
-            self._resubmit(operation)
+                self._on_expelled(event, now_s)
+        for given_up in self._inquiries.conclude(self._operations, now_s):
+            self._give_up(given_up)
         if self._watch.look(now_s):
             self._fail_without_quorum()
+        if self._verdict_by_s is not None and now_s >= self._verdict_by_s:
+            self._fail_unstable()
         self._submit_waiting(now_s)
         self._inject(now_s)
         self._inquire(now_s)
@@ -313,7 +287,8 @@ class Client:
         out.send += protocol.send
         out.wake_at_s = earliest(
             protocol.wake_at_s,
-            self._inquire_at_s,
+            self._inquiries.wake_at_s,
+            self._verdict_by_s,
             self._snapshots.wake_at_s,
             self._watch.wake_at_s,
             min(self._reconnect.values(), default=None),
@@ -466,6 +441,7 @@ class Client:
             self._snapshots.finish(operation.number)
         else:
             del self._operations[operation.number]
+            self._resubmissions.pop(operation.token, None)
         if completion.error is None:
             self._seen = max(self._seen, operation.position)
         if not operation.is_stable and completion.error is None:
@@ -499,28 +475,44 @@ class Client:
                 self._fail(operation, LostError(exception.reason))
             else:
                 operation.is_stable = True
-                operation.stable_s = now_s
+                self._inquiries.expect(operation, now_s)
                 self._completions.append(Completion(operation.token, is_stable=True))
                 self._finish_if_done(operation)
         # Each goes before what waits, so the last one first.
         for operation in reversed(lost):
             self._resubmit(operation)
 
-    def _on_expelled(self, event: ExpelledEvent) -> None:
+    def _on_expelled(self, event: ExpelledEvent, now_s: float) -> None:
         self._closed = f"this client was expelled from the cluster at position {event.position}"
+        self._verdict_by_s = now_s + self.limits.verdict_s
+        if event.learned < self.multicast.acknowledged:
+            # The routers have forgotten this client: what it sent last may be in the order or not.
+            self._fail_unstable()
         for number in list(self._operations):
-            if number > event.learned:
+            if number > event.learned and not self._operations[number].is_stable:
                 self._fail(self._operations[number], RefusedError(f"void: {self._closed}"))
         for number in [known for known in self._configurations if known > event.learned]:
             token = self._configurations.pop(number)
             self._completions.append(Completion(token, error=RefusedError(f"void: {self._closed}")))
         self._fail_unsent(ClosedError(self._closed))
 
+    def _fail_unstable(self) -> None:
+        """End what nobody tells an expelled client of: it may be in the order or not."""
+        self._verdict_by_s = None
+        error = OperationError(f"{self._closed}; nobody knows any more whether the operation took effect")
+        for operation in [known for known in self._operations.values() if not known.is_stable]:
+            lost = ReadLostError(f"{self._closed}; retry the read")
+            self._fail(operation, lost if operation.is_read else error)
+        self._completions += [Completion(token, error=error) for token in self._configurations.values()]
+        self._configurations.clear()
+
     def _fail_unsent(self, error: Exception) -> None:
         """Fail what has no number yet, and what changes nothing."""
         tokens = [*(token for token, _ in self._waiting), *self._snapshots.take_all(), *self._config_tokens]
         self._waiting.clear()
         self._config_tokens.clear()
+        for token in tokens:
+            self._resubmissions.pop(token, None)
         # A write that is never submitted must not be waited for.
         self._n_writes = self._n_writes_requested
         self._completions += [Completion(token, error=error) for token in tokens]
@@ -537,10 +529,16 @@ class Client:
 
     def _resubmit(self, operation: InFlight) -> None:
         """Send a read again, whole, at a new position; never across an own later write."""
+        attempt = self._resubmissions.get(operation.token, 0) + 1
+        obstacle = self._closed
         if self._last_write > operation.number:
-            text = "the read's owner failed, and the session has written since; retry it"
-            self._fail(operation, ReadLostError(text))
+            obstacle = "the session has written since"
+        elif attempt > self.limits.resubmissions:
+            obstacle = f"so did those of {attempt - 1} more attempts"
+        if obstacle:
+            self._fail(operation, ReadLostError(f"the read's owner failed, and {obstacle}; retry it"))
             return
+        self._resubmissions[operation.token] = attempt
         del self._operations[operation.number]
         self.resubmitted += 1
         self._waiting.appendleft((operation.token, operation.request))
@@ -549,26 +547,20 @@ class Client:
 
     def _inquire(self, now_s: float) -> None:
         """Ask every reachable owner about stable operations that lack an outcome."""
-        patience_s = self.limits.inquire_s
-        due = [
-            operation
-            for operation in self._operations.values()
-            if operation.is_stable
-            and operation.missing
-            and operation.inquiry not in self._inquiries
-            and (self._suspicious or now_s >= operation.stable_s + patience_s)
-        ]
-        self._suspicious = self._suspicious and bool(self._operations) and not due
-        if due and self._open:
-            question = self._inquiries.ask(due, self._open, now_s)
+        is_everyone = len(self._open) == len(self._storages)
+        question = self._inquiries.look(self._operations, self._open, now_s, is_everyone=is_everyone)
+        if question is not None:
             self._out.send.extend((peer, question) for peer in self._open)
-        waits = [
-            operation.stable_s + patience_s
-            for operation in self._operations.values()
-            if operation.is_stable and operation.inquiry not in self._inquiries
-        ]
-        # Without a session to any owner there is nobody to ask; a new one wakes us.
-        self._inquire_at_s = min(waits, default=None) if self._open else None
+
+    def _give_up(self, given_up: GivenUp) -> None:
+        """Take it that an outcome died with whoever knew it."""
+        operation = given_up.operation
+        if not operation.is_read:
+            self._fail(operation, CountUnknownError(given_up.reason))
+        elif self._open:
+            self._resubmit(operation)
+        else:
+            self._fail(operation, ReadLostError(f"{given_up.reason}; retry the read"))
 
     def _on_inquired(self, peer: ProcessId, message: Inquired) -> None:
         self._inquiries.on_inquired(peer, message)

@@ -33,6 +33,8 @@ class InFlight:
         When it became stable, or the owners were last asked.
     inquiry : int
         The last inquiry that asked about it.
+    waited_s : float
+        How long the owners have been asked in vain.
     """
 
     token: int
@@ -43,6 +45,7 @@ class InFlight:
     is_stable: bool = False
     stable_s: float = 0.0
     inquiry: int = 0
+    waited_s: float = 0.0
     pieces: list[Piece] = field(default_factory=list)
     partials: list[Partials] = field(default_factory=list)
     counts: list[Count] = field(default_factory=list)

@@ -1,8 +1,13 @@
 """Questions to the owners about operations that lack an outcome.
 
-Rules of the file: a question goes to every owner with a session, and is
-answered when each of them has answered or lost its session. What owners promise
-to answer yet is noted; what nobody promises will never be answered.
+Rules of the file: a question goes to every owner with a session, and is over
+when each of them has answered or lost its session, or has been silent for too
+long. What owners promise to answer yet is waited for. What nobody promises will
+not be answered: a read that no reached owner holds is given up at once, since
+it can be sent again; a write only if every owner there is has answered that it
+knows nothing, or after some time of asking in vain, since an owner that cannot
+be reached may know. That time is counted from question to question, at most
+`answer_s` for each, so that a pause of this very process is hardly any of it.
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
+from crescando.process import earliest
 from crescando.roles.flight import InFlight, subtract
 from crescando.roles.messages import Inquire, Inquired
 from crescando.types import KeyRange, ProcessId
@@ -20,34 +26,73 @@ class _Inquiry:
     """One question, and who has not answered it."""
 
     numbers: frozenset[int]
+    asked_s: float
     unanswered: set[ProcessId]
+    n_asked: int
+    asks_all: bool
+    """Whether every owner there is was asked, and each has answered or still may."""
     promised: dict[int, list[KeyRange]] = field(default_factory=dict)
 
 
-class Inquiries:
-    """The open questions of one client."""
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """An operation whose outcome nobody who can be asked will tell.
 
-    def __init__(self) -> None:
+    Attributes
+    ----------
+    operation : InFlight
+    reason : str
+        How that is known.
+    """
+
+    operation: InFlight
+    reason: str
+
+
+class Inquiries:
+    """The open questions of one client.
+
+    Parameters
+    ----------
+    ask_s : float
+        Time without an outcome after which the owners are asked.
+    answer_s : float
+        How long a question waits for an owner that keeps silent.
+    give_up_s : float
+        How long owners are asked in vain before an operation is given up.
+
+    Attributes
+    ----------
+    wake_at_s : float or None
+        When there is something to ask or to give up.
+    """
+
+    def __init__(self, ask_s: float, answer_s: float, give_up_s: float) -> None:
+        self.ask_s = ask_s
+        self.answer_s = answer_s
+        self.give_up_s = give_up_s
+        self.wake_at_s: float | None = None
         self._open: dict[int, _Inquiry] = {}
         self._last = 0
+        self._is_suspicious = False
 
-    def __contains__(self, inquiry: int) -> bool:
-        return inquiry in self._open
+    def suspect(self) -> None:
+        """Ask without delay: answers may have been lost with a session."""
+        self._is_suspicious = True
 
-    def ask(self, operations: list[InFlight], owners: Collection[ProcessId], now_s: float) -> Inquire:
-        """Open a question about some operations; gives what to send to every owner."""
-        self._last += 1
-        numbers = tuple(operation.number for operation in operations)
-        self._open[self._last] = _Inquiry(frozenset(numbers), set(owners))
-        for operation in operations:
-            operation.inquiry = self._last
-            operation.stable_s = now_s
-        return Inquire(self._last, numbers)
+    def expect(self, operation: InFlight, now_s: float) -> None:
+        """Begin to wait for the outcome of an operation that is stable now."""
+        operation.stable_s = now_s
+        due_s = now_s + self.ask_s
+        if self.wake_at_s is None or due_s < self.wake_at_s:
+            self.wake_at_s = due_s
 
     def end_session(self, owner: ProcessId) -> None:
         """Expect no answer of an owner any more."""
         for inquiry in self._open.values():
-            inquiry.unanswered.discard(owner)
+            if owner in inquiry.unanswered:
+                inquiry.unanswered.discard(owner)
+                inquiry.asks_all = False
 
     def on_inquired(self, owner: ProcessId, message: Inquired) -> None:
         """Note an answer, and what it promises."""
@@ -57,13 +102,93 @@ class Inquiries:
             for queued in message.queued:
                 inquiry.promised.setdefault(queued.number, []).extend(queued.scope)
 
-    def conclude(self, operations: dict[int, InFlight]) -> Iterator[InFlight]:
-        """Close answered questions; gives the reads that no owner holds, the last number first."""
-        for key in [known for known, inquiry in self._open.items() if not inquiry.unanswered]:
+    def look(
+        self,
+        operations: dict[int, InFlight],
+        owners: Collection[ProcessId],
+        now_s: float,
+        *,
+        is_everyone: bool,
+    ) -> Inquire | None:
+        """Give what to ask every owner now, if anything.
+
+        Parameters
+        ----------
+        operations : dict of int to InFlight
+            All that have no outcome.
+        owners : collection of ProcessId
+            Those with a session.
+        is_everyone : bool
+            Whether there are no others.
+        """
+        if not operations:
+            self.wake_at_s, self._is_suspicious = None, False
+            self._open.clear()
+            return None
+        if not self._is_suspicious and (self.wake_at_s is None or now_s < self.wake_at_s):
+            return None
+        waiting = [
+            operation
+            for operation in operations.values()
+            if operation.is_stable and operation.missing and operation.inquiry not in self._open
+        ]
+        due = [o for o in waiting if self._is_suspicious or now_s >= o.stable_s + self.ask_s]
+        question = self._ask(due, owners, now_s, is_everyone=is_everyone) if due else None
+        self._is_suspicious = self._is_suspicious and not due
+        later = (o.stable_s + self.ask_s for o in waiting if o.inquiry not in self._open)
+        over = (
+            inquiry.asked_s + self.answer_s if inquiry.unanswered else now_s
+            for inquiry in self._open.values()
+        )
+        self.wake_at_s = earliest(min(later, default=None), min(over, default=None))
+        return question
+
+    def _ask(
+        self, due: list[InFlight], owners: Collection[ProcessId], now_s: float, *, is_everyone: bool
+    ) -> Inquire:
+        self._last += 1
+        numbers = tuple(operation.number for operation in due)
+        self._open[self._last] = _Inquiry(
+            frozenset(numbers), now_s, set(owners), n_asked=len(owners), asks_all=is_everyone
+        )
+        for operation in due:
+            operation.inquiry = self._last
+            operation.waited_s += min(now_s - operation.stable_s, self.answer_s)
+            operation.stable_s = now_s
+        return Inquire(self._last, numbers)
+
+    def conclude(self, operations: dict[int, InFlight], now_s: float) -> Iterator[GivenUp]:
+        """Close the questions that are over; gives what has no hope, the last number first."""
+        over = [
+            key
+            for key, inquiry in self._open.items()
+            if not inquiry.unanswered or now_s >= inquiry.asked_s + self.answer_s
+        ]
+        for key in over:
             inquiry = self._open.pop(key)
+            # What is asked about again is due some time later: look when.
+            self.wake_at_s = now_s
             for number in sorted(inquiry.numbers, reverse=True):
                 operation = operations.get(number)
-                if operation is None or not operation.is_read:
-                    continue
-                if subtract(operation.missing, tuple(sorted(inquiry.promised.get(number, ())))):
-                    yield operation
+                if operation is not None and operation.missing:
+                    reason = self._judge(operation, inquiry)
+                    if reason:
+                        yield GivenUp(operation, reason)
+
+    def _judge(self, operation: InFlight, inquiry: _Inquiry) -> str:
+        """Give why an operation has no hope after a question; empty while it has some."""
+        promised = inquiry.promised.get(operation.number)
+        is_promised = promised is not None and (
+            # Of a write, an owner reports whatever it owns.
+            not operation.is_read or not subtract(operation.missing, tuple(sorted(promised)))
+        )
+        if is_promised:
+            operation.waited_s = 0.0
+            return ""
+        if inquiry.asks_all and not inquiry.unanswered:
+            return "no owner has a record of it"
+        if operation.is_read and inquiry.n_asked:
+            return "no owner that answers holds it"
+        if operation.waited_s >= self.give_up_s:
+            return f"no owner that can be reached has told in {self.give_up_s:g} s"
+        return ""

@@ -7,7 +7,7 @@ import pytest
 import crescando
 from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.errors import RefusedError, SpecError, UnknownTableError
-from crescando.roles.client import ClientLimits
+from crescando.roles.limits import ClientLimits
 from crescando.spec import ClusterSpec
 
 LIKE = {"k": [1], "v": [1]}

@@ -12,9 +12,17 @@ from crescando.client.base import ReadOutcome, Request, SchemaChanged, WriteOutc
 from crescando.consensus.base import Ballot
 from crescando.engine.base import Count, Failed, Results, Rows, Written
 from crescando.engine.statement import Column, decode_call, decode_shapes
-from crescando.errors import ClosedError, LostError, ReadFailedError, ReadLostError, RefusedError
+from crescando.errors import (
+    ClosedError,
+    CountUnknownError,
+    LostError,
+    ReadFailedError,
+    ReadLostError,
+    RefusedError,
+)
 from crescando.process import Output
-from crescando.roles.client import Client, ClientLimits, Completion
+from crescando.roles.client import Client, Completion
+from crescando.roles.limits import ClientLimits
 from crescando.roles.messages import Answered, Attach, Inquire, Inquired, Ping, Pong, Queued, ReadReplica
 from crescando.routing.base import ExpelledEvent, NotStable, StableEvent
 from crescando.routing.ecast.messages import ConfigRequest, ConfigState, Welcome
@@ -464,20 +472,164 @@ def test_the_rest_of_an_old_read_is_ignored_when_it_arrives_late() -> None:
     assert keys_of(desk.outcome(2)) == [5]
 
 
-def test_without_a_session_to_any_owner_it_does_not_wake_itself_in_vain() -> None:
+def test_a_new_session_makes_it_ask_at_once() -> None:
     desk = Desk(connected=())
     desk.ask(add(1, 1))
     desk.stable(2)
-    desk.pass_time(1.0)
 
-    output = desk.pass_time(1.0)
-
-    assert not sent(output, Inquire)
-    assert output.wake_at_s is None
+    assert not sent(desk.pass_time(1.0), Inquire)
     desk.core.on_connected(S1, desk.now_s)
     output = desk.flush()
+
     assert sent(output, Attach, to=S1)
     assert sent(output, Inquire, to=S1)
+
+
+# What nobody can tell any more.
+
+
+def wake(desk: Desk, until_s: float) -> list[tuple[ProcessId, Inquire]]:
+    """Let a client's own timers run; gives what it asks the owners."""
+    asked: list[tuple[ProcessId, Inquire]] = []
+    for _ in range(1000):
+        output = desk.flush()
+        asked += [(peer, m) for peer, m in output.send if isinstance(m, Inquire)]
+        if output.wake_at_s is None or output.wake_at_s > until_s:
+            desk.now_s = until_s
+            return asked
+        desk.now_s = max(desk.now_s, output.wake_at_s)
+    raise AssertionError(f"no end of turns at {desk.now_s} s")
+
+
+def test_a_write_that_no_owner_has_a_record_of_is_durable_and_its_count_unknown() -> None:
+    desk = Desk()
+    desk.ask(add(1, 1))
+    desk.stable(2)
+    (inquire,) = sent(desk.pass_time(1.0), Inquire, to=S0)
+
+    desk.tell(S0, Inquired(inquire.inquiry, (), ()))
+    assert desk.outcome(2) is None
+    desk.tell(S1, Inquired(inquire.inquiry, (), ()))
+
+    error = desk.outcome(2)
+    assert isinstance(error, CountUnknownError)
+    assert error.applied == "yes"
+    assert "durable; how many rows it affected is not known any more" in str(error)
+    assert desk.is_stable(2)
+    assert desk.core.n_in_flight == 0
+
+
+def test_a_write_whose_other_owner_cannot_be_reached_is_asked_about_for_a_while() -> None:
+    desk = Desk()
+    desk.ask(add(1, 1))
+    desk.stable(2)
+    desk.core.on_disconnected(S0, desk.now_s)
+    begin_s = desk.now_s
+
+    while desk.outcome(2) is None:
+        for _, inquire in wake(desk, desk.now_s + 0.1):
+            desk.tell(S1, Inquired(inquire.inquiry, (), ()))
+        assert desk.now_s < begin_s + 2 * LIMITS.give_up_s
+
+    assert isinstance(desk.outcome(2), CountUnknownError)
+    assert desk.now_s >= begin_s + LIMITS.give_up_s
+
+
+def test_an_owner_that_comes_back_before_tells_what_the_write_did() -> None:
+    desk = Desk()
+    desk.ask(add(1, 1))
+    desk.stable(2)
+    desk.core.on_disconnected(S0, desk.now_s)
+    for _, inquire in wake(desk, LIMITS.give_up_s - 1.0):
+        desk.tell(S1, Inquired(inquire.inquiry, (), ()))
+
+    desk.core.on_connected(S0, desk.now_s)
+    question = sent(desk.flush(), Inquire, to=S0)[-1]
+    desk.tell(S0, Inquired(question.inquiry, (), (written(2, *add(1, 1).ranges),)))
+
+    assert isinstance(desk.outcome(2), WriteOutcome)
+
+
+def test_without_any_session_it_asks_nobody_and_yet_comes_to_an_end() -> None:
+    desk = Desk(connected=())
+    desk.ask(add(1, 1))
+    desk.ask(read_all())
+    desk.stable(3)
+
+    assert wake(desk, 2 * LIMITS.give_up_s) == []
+
+    assert isinstance(desk.outcome(2), CountUnknownError)
+    assert isinstance(desk.outcome(3), ReadLostError)
+    assert desk.flush().wake_at_s is None
+
+
+def test_an_owner_that_keeps_silent_in_an_open_session_is_not_waited_for_without_end() -> None:
+    desk = Desk()
+    desk.ask(add(1, 1))
+    desk.stable(2)
+
+    for _ in range(200):
+        for _, inquire in wake(desk, desk.now_s + 0.5):
+            desk.tell(S1, Inquired(inquire.inquiry, (), ()))
+
+    assert isinstance(desk.outcome(2), CountUnknownError)
+
+
+def test_a_read_is_sent_again_although_one_owner_keeps_silent() -> None:
+    desk = Desk()
+    desk.ask(read_all())
+    desk.stable(2)
+    for _, inquire in wake(desk, 1.0):
+        desk.tell(S1, Inquired(inquire.inquiry, (), ()))
+    assert desk.core.resubmitted == 0
+
+    wake(desk, 1.0 + LIMITS.answer_s)
+
+    assert desk.core.resubmitted == 1
+
+
+def test_what_an_owner_promises_is_waited_for_however_long_it_takes() -> None:
+    desk = Desk()
+    desk.ask(add(1, 1))
+    desk.stable(2)
+
+    for _ in range(200):
+        for peer, inquire in wake(desk, desk.now_s + 0.5):
+            queued = (Queued(2, (FULL_RING,), True),) if peer == S1 else ()
+            desk.tell(peer, Inquired(inquire.inquiry, queued, ()))
+
+    assert desk.now_s >= 100.0
+    assert desk.outcome(2) is None
+
+
+def test_a_pause_of_its_own_is_not_time_spent_asking() -> None:
+    desk = Desk()
+    desk.ask(add(1, 1))
+    desk.stable(2)
+    desk.core.on_disconnected(S0, desk.now_s)
+    desk.flush()
+
+    (inquire,) = sent(desk.pass_time(1000.0), Inquire, to=S1)
+    desk.tell(S1, Inquired(inquire.inquiry, (), ()))
+    assert desk.outcome(2) is None
+    desk.core.on_connected(S0, desk.now_s)
+    question = sent(desk.flush(), Inquire, to=S0)[-1]
+    desk.tell(S0, Inquired(question.inquiry, (), (written(2, *add(1, 1).ranges),)))
+
+    assert isinstance(desk.outcome(2), WriteOutcome)
+
+
+def test_a_read_is_not_sent_again_for_ever() -> None:
+    limits = ClientLimits(resubmissions=3)
+    desk = Desk(limits)
+    desk.ask(read_all())
+
+    for number in range(2, 9):
+        desk.stable(number, NotStable(number, "lost", "its server failed"))
+
+    assert isinstance(desk.outcome(2), ReadLostError)
+    assert desk.core.resubmitted == 3
+    assert desk.core._resubmissions == {}
 
 
 def test_owners_are_told_what_has_been_answered() -> None:
@@ -526,6 +678,70 @@ def test_an_expelled_client_takes_no_more() -> None:
     for token in (5, 6):
         assert isinstance(desk.outcome(token), ClosedError)
         assert "500" in str(desk.outcome(token))
+
+
+def test_a_read_of_an_expelled_client_is_not_sent_again() -> None:
+    desk = Desk()
+    desk.ask(read_all())
+    desk.multicast.events.append(ExpelledEvent(500, 2))
+    desk.flush()
+
+    desk.stable(2, NotStable(2, "lost", "its server failed"))
+
+    assert isinstance(desk.outcome(2), ReadLostError)
+    assert desk.core.n_in_flight == 0
+
+
+def test_what_an_expelled_client_is_never_told_of_is_unknown() -> None:
+    desk = Desk()
+    desk.core.on_connected(ROUTER, 0.0)
+    desk.ask(add(1, 1), read_all())
+    desk.core.configure(77, b"create")
+    desk.multicast.events.append(ExpelledEvent(500, 4))
+    desk.flush()
+
+    desk.pass_time(LIMITS.verdict_s - 0.1)
+    assert desk.outcome(2) is None
+    output = desk.pass_time(0.2)
+
+    assert [desk.outcome(token).applied for token in (2, 3, 77)] == ["unknown", "no", "unknown"]
+    assert output.wake_at_s is None
+
+
+def test_what_an_expelled_client_is_told_to_be_stable_is_asked_about() -> None:
+    desk = Desk()
+    desk.ask(add(1, 1))
+    desk.multicast.events.append(ExpelledEvent(500, 2))
+    desk.flush()
+    desk.stable(2)
+
+    (inquire,) = sent(desk.pass_time(1.0), Inquire, to=S0)
+    desk.tell(S0, Inquired(inquire.inquiry, (), (written(2, *add(1, 1).ranges),)))
+
+    assert isinstance(desk.outcome(2), WriteOutcome)
+
+
+def test_a_client_that_the_routers_have_forgotten_takes_nothing_for_void() -> None:
+    desk = Desk()
+    desk.ask(add(1, 1), add(2, 1))
+    desk.stable(2)
+
+    desk.multicast.events.append(ExpelledEvent(500, 0))
+    desk.flush()
+
+    assert desk.outcome(3).applied == "unknown"
+    assert desk.outcome(2) is None, "it is stable, and may be asked about"
+
+
+def test_an_expelled_client_asks_no_router_for_the_configuration() -> None:
+    desk = Desk()
+    desk.multicast.events.append(ExpelledEvent(500, 1))
+    desk.flush()
+
+    desk.core.ask_config(6)
+    desk.flush()
+
+    assert isinstance(desk.outcome(6), ClosedError)
 
 
 # The rest.

@@ -13,7 +13,7 @@ from crescando.engine.base import Failed, Results
 from crescando.engine.statement import decode_call, decode_shapes
 from crescando.errors import ClosedError, NoQuorumError, RefusedError
 from crescando.process import Output
-from crescando.roles.client import ClientLimits
+from crescando.roles.limits import ClientLimits
 from crescando.roles.snapshot import PATIENCE_S, RETRY_S
 from crescando.routing.base import ExpelledEvent
 from crescando.routing.ecast.messages import Inject, Quorum, ReadRefused

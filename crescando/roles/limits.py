@@ -1,0 +1,53 @@
+"""How much one client process asks of the others, and how long it waits for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """Bounds of one client process.
+
+    Parameters
+    ----------
+    batch_operations, batch_bytes : int
+        What one submission holds at most.
+    open_submissions : int
+        Submissions that may be unstable at once; what is submitted meanwhile
+        waits and makes the next one larger.
+    stall_s : float
+        Time after the last submission at which the next one is sent although
+        so many are unstable: an operation that waits for a dead range must not
+        hold up those of other ranges. At most `stalled_submissions` so.
+    inquire_s : float
+        Time after which an operation that is stable, or whose owner's session
+        ended, and that has no outcome makes the client ask the owners.
+    answer_s : float
+        How long a question waits for an owner that keeps silent.
+    give_up_s : float
+        How long owners are asked in vain before an operation ends without its
+        outcome. More than it takes to suspect an owner and to reach the others.
+    verdict_s : float
+        Time after which a client that was expelled waits no more for what
+        became of its last messages. More than a slow owner may take to confirm.
+    resubmissions : int
+        How often a read is sent again because its owner does not answer.
+    snapshot_reads : int
+        Snapshot reads that may be open at once; others wait.
+    unreachable_s : float
+        Time without a session with any router after which nothing is taken.
+    """
+
+    batch_operations: int = 1024
+    batch_bytes: int = 4 << 20
+    open_submissions: int = 4
+    stall_s: float = 0.02
+    stalled_submissions: int = 1024
+    inquire_s: float = 0.5
+    answer_s: float = 3.0
+    give_up_s: float = 10.0
+    verdict_s: float = 30.0
+    resubmissions: int = 16
+    snapshot_reads: int = 4096
+    unreachable_s: float = 2.0
