@@ -145,7 +145,10 @@ class Client:
         if refusal is not None:
             self._completions.append(Completion(token, error=refusal))
         elif request.isolation == "snapshot":
-            self._snapshots.request(token, request, self._n_writes_requested)
+            if self._n_writes == self._n_writes_requested:
+                self._snapshots.request(token, request, self._last_write)
+            else:
+                self._snapshots.request_behind(token, request, self._n_writes_requested)
         else:
             self._n_writes_requested += request.shape.kind is not Kind.READ
             self._waiting.append((token, request))
@@ -330,6 +333,8 @@ class Client:
                 if not is_read:
                     self._n_writes += 1
                     self._last_write = number
+                    if self._snapshots.awaits_number:
+                        self._snapshots.on_numbered(self._n_writes, number)
                 messages.append(
                     Message(
                         self.me, number, kind, request.shape.table, request.ranges, self._offset(), payload
@@ -345,9 +350,7 @@ class Client:
         for message in self._snapshots.flush(
             now_s,
             lead=lead,
-            n_writes=self._n_writes,
             seen=self._seen,
-            written=self._last_write,
             offset=self._offset,
         ):
             if lead is not None:

@@ -3,7 +3,9 @@
 Rules of the file: an attempt has a number of its own and is sent once, to one
 router, which runs it at one position; so answers under one number belong
 together, and what still comes of an attempt that was given up is dropped with
-its number. An attempt is given up when a router or a destination refuses it,
+its number. A read waits for the writes that its session asked for before it, and
+for no later one, of which one that cannot become stable would hold it up for
+ever. An attempt is given up when a router or a destination refuses it,
 when its router leads no more or any session that may carry its answers has
 ended, and when it takes too long; then the whole read is a new attempt. It ends
 when it is answered or refused for good: how long anybody waits is not decided
@@ -41,8 +43,8 @@ class _Read:
 
     token: int
     request: Request
-    n_writes: int
-    """How many writes the session had requested before."""
+    written: int | None
+    """The number of the last write its session had requested before; None until it has one."""
     retry_s: float = RETRY_S
     patience_s: float = PATIENCE_S
 
@@ -82,6 +84,7 @@ class SnapshotReads:
         self._open_max = open_max
         self._batch_max = batch_max
         self._waiting: deque[_Read] = deque()
+        self._unnumbered: dict[int, list[_Read]] = {}
         self._later: list[tuple[float, _Read]] = []
         self._attempts: dict[int, _Attempt] = {}
         self._router: ProcessId | None = None
@@ -92,9 +95,25 @@ class SnapshotReads:
     def __len__(self) -> int:
         return len(self._waiting) + len(self._later) + len(self._attempts)
 
-    def request(self, token: int, request: Request, n_writes: int) -> None:
-        """Take a read that must see the first `n_writes` writes of its session."""
-        self._waiting.append(_Read(token, request, n_writes))
+    def request(self, token: int, request: Request, written: int) -> None:
+        """Take a read whose session's writes all have numbers, the last of them `written`."""
+        self._waiting.append(_Read(token, request, written))
+
+    def request_behind(self, token: int, request: Request, n_writes: int) -> None:
+        """Take a read that must see the first `n_writes` writes of its session, the last without a number."""
+        read = _Read(token, request, None)
+        self._waiting.append(read)
+        self._unnumbered.setdefault(n_writes, []).append(read)
+
+    @property
+    def awaits_number(self) -> bool:
+        """Whether some read waits for a write to be numbered."""
+        return bool(self._unnumbered)
+
+    def on_numbered(self, n_writes: int, number: int) -> None:
+        """Learn the number of a session's write, which was its `n_writes`-th."""
+        for read in self._unnumbered.pop(n_writes, ()):
+            read.written = number
 
     # What becomes of attempts. Their flights are numbered below 0, as answers are.
 
@@ -137,6 +156,7 @@ class SnapshotReads:
         self._attempts.clear()
         self._later.clear()
         self._waiting.clear()
+        self._unnumbered.clear()
         return [read.token for read in reads]
 
     # A turn's end.
@@ -146,9 +166,7 @@ class SnapshotReads:
         now_s: float,
         *,
         lead: ProcessId | None,
-        n_writes: int,
         seen: int,
-        written: int,
         offset: Callable[[], int],
     ) -> list[Inject]:
         """Give what to send to the lead router.
@@ -156,12 +174,8 @@ class SnapshotReads:
         Parameters
         ----------
         lead : ProcessId or None
-        n_writes : int
-            How many writes the session has numbered.
         seen : int
             The highest position the session was told.
-        written : int
-            The number of its last write.
         offset : callable
             Gives a replica offset.
         """
@@ -178,10 +192,10 @@ class SnapshotReads:
             self._waiting.extendleft(reversed(due))
         messages: list[Inject] = []
         while self._waiting and len(self._attempts) < self._open_max:
-            reads = self._take_batch(n_writes)
+            reads = self._take_batch()
             if not reads:
                 break
-            messages.append(self._inject(reads, now_s, seen, written, offset))
+            messages.append(self._inject(reads, now_s, seen, offset))
             self._give_up_at_s = earliest(self._give_up_at_s, now_s + min(r.patience_s for r in reads))
         again_s = min((due_s for due_s, _ in self._later), default=None)
         self.wake_at_s = earliest(again_s, self._give_up_at_s if self._attempts else None)
@@ -202,17 +216,18 @@ class SnapshotReads:
         left = (attempt.give_up_s for attempt in self._attempts.values())
         self._give_up_at_s = min(left, default=None)
 
-    def _take_batch(self, n_writes: int) -> list[_Read]:
-        """Take reads whose session's earlier writes are all on their way."""
+    def _take_batch(self) -> list[_Read]:
+        """Take reads that wait for the same write of their session, which is on its way."""
         room = min(self._batch_max, self._open_max - len(self._attempts))
         taken: list[_Read] = []
-        while self._waiting and len(taken) < room and self._waiting[0].n_writes <= n_writes:
+        written = self._waiting[0].written
+        if written is None:
+            return taken
+        while self._waiting and len(taken) < room and self._waiting[0].written == written:
             taken.append(self._waiting.popleft())
         return taken
 
-    def _inject(
-        self, reads: list[_Read], now_s: float, seen: int, written: int, offset: Callable[[], int]
-    ) -> Inject:
+    def _inject(self, reads: list[_Read], now_s: float, seen: int, offset: Callable[[], int]) -> Inject:
         messages: list[Message] = []
         shapes: dict[bytes, int] = {}
         for read in reads:
@@ -224,4 +239,6 @@ class SnapshotReads:
             messages.append(Message(self.me, number, kind, shape.table, ranges, offset(), payload))
             flight = InFlight(read.token, -number, request, list(ranges))
             self._attempts[number] = _Attempt(read, flight, now_s + read.patience_s)
+        # One that has been taken from those that wait has a number to wait for.
+        written = reads[0].written or 0
         return Inject(submission(messages, shared=encode_shapes(tuple(shapes))), seen, written)

@@ -207,6 +207,47 @@ def test_a_read_waits_until_its_sessions_writes_are_numbered() -> None:
     assert message.written == 2
 
 
+def test_a_read_waits_for_no_write_that_its_session_submitted_later() -> None:
+    desk = Desk()
+    desk.ask(add(1, 1))
+    desk.core.request(100, SNAPSHOT)
+    desk.core.request(8, add(2, 2))
+    desk.core.request(101, SNAPSHOT)
+
+    output = desk.flush()
+
+    assert desk.numbers()[-1] == [3]
+    assert [(len(message.reads), message.written) for message in asked(output)] == [(1, 2), (1, 3)]
+
+
+def test_another_attempt_waits_for_no_later_write_either() -> None:
+    desk = Desk()
+    desk.ask(add(1, 1))
+    (first,) = numbers(ask(desk, 100))
+    desk.ask(add(2, 2), add(3, 3))
+
+    refuse(desk, first)
+    (message,) = asked(desk.pass_time(2 * RETRY_S))
+
+    assert message.written == 2
+
+
+def test_a_read_sees_a_write_before_it_that_was_numbered_with_later_ones() -> None:
+    desk = Desk(ClientLimits(open_submissions=1, stall_s=10.0))
+    desk.multicast.n_unstable = 1
+    desk.core.request(7, add(1, 1))
+    desk.core.request(100, SNAPSHOT)
+    desk.core.request(8, add(2, 2))
+    desk.core.request(9, add(3, 3))
+    assert not asked(desk.flush())
+
+    desk.multicast.n_unstable = 0
+    (message,) = asked(desk.flush())
+
+    assert desk.numbers()[-1] == [2, 3, 4]
+    assert message.written == 2
+
+
 def test_what_is_open_is_bounded_and_the_rest_waits() -> None:
     desk = Desk(ClientLimits(snapshot_reads=2))
     first = numbers(ask(desk, 100, 101, 102))
