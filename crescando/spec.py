@@ -94,3 +94,8 @@ class ClusterSpec:
             )
         if self.paxos.election_s < 3 * self.paxos.heartbeat_s:
             raise SpecError("paxos.election_s must be at least three heartbeats, or leaders flap")
+        if self.router.max_lag_s <= self.paxos.election_s:
+            raise SpecError(
+                "router.max_lag_s must exceed paxos.election_s, "
+                "or a leader that was replaced reports everybody who confirms to its successor"
+            )

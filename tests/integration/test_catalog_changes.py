@@ -8,6 +8,7 @@ import crescando
 from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.errors import RefusedError, SpecError, UnknownTableError
 from crescando.roles.limits import ClientLimits
+from crescando.routing.ecast.limits import RouterLimits
 from crescando.spec import ClusterSpec
 
 LIKE = {"k": [1], "v": [1]}
@@ -55,6 +56,19 @@ def test_the_second_of_two_equal_tables_is_refused() -> None:
 )
 def test_a_limit_that_would_hang_is_refused_at_the_start(settings: dict[str, object]) -> None:
     with pytest.raises(SpecError, match="greater than 0"):
+        ClusterSpec(**settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"paxos": PaxosTiming(heartbeat_s=0.2, election_s=0.5)}, "paxos.election_s"),
+        ({"router": RouterLimits(max_lag_s=1.0)}, "router.max_lag_s"),
+        ({"router": RouterLimits(max_lag_s=2.0), "paxos": PaxosTiming(election_s=2.0)}, "router.max_lag_s"),
+    ],
+)
+def test_times_that_contradict_each_other_are_refused(settings: dict[str, object], named: str) -> None:
+    with pytest.raises(SpecError, match=named):
         ClusterSpec(**settings)  # type: ignore[arg-type]
 
 
