@@ -40,6 +40,28 @@ def check(group: Group, *members: ProcessId) -> None:
         assert group[me].membership.members == members
 
 
+def test_nothing_is_remembered_of_what_former_members_said() -> None:
+    group = led_by_r1(timing=STEADY)
+    leader = group[R1]
+    for number in range(4, 12):
+        group.join(router(number))
+        group.run(1.0)
+        assert group.change(R1, add=router(number), resizes=True) == ""
+        group.run(1.0)
+        for me in group.members:
+            if me not in group.crashed:
+                group[me].attest(group[R1].learned, b"same")
+        group.run(0.5)
+        reported = set(leader.attestations.reported)
+        assert group.change(R1, remove=router(number), resizes=True) == ""
+        group.run(1.0)
+        assert reported == {R2, R3, router(number)}, "what it says is of use while it is a member"
+
+    assert leader.attestations.reported.keys() == {R2, R3}
+    for told in (leader._tenure.answered_s, leader._tenure.learned_by, leader._tenure.answered_round):
+        assert told.keys() == {R2, R3}
+
+
 def test_a_petitioner_stands_by_while_every_place_is_taken() -> None:
     group = led_by_r1(timing=STEADY)
 

@@ -8,6 +8,7 @@ each change of the state does.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from crescando.consensus.multipaxos.messages import Attestation
@@ -43,6 +44,10 @@ class Attestations:
         """Remember the newest of another member."""
         if attestation is not None:
             self.reported[peer] = attestation
+
+    def keep(self, peers: Collection[ProcessId]) -> None:
+        """Forget what others than these have reported."""
+        self.reported = {peer: attested for peer, attested in self.reported.items() if peer in peers}
 
     def agreed(self, membership: Membership) -> Attestation | None:
         """Give the newest that a majority of the members attest to, this one counted as one voice."""

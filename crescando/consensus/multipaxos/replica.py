@@ -573,6 +573,8 @@ class Replica(Follower[V]):
         self._tenure.is_resumed = True
         known = self._peers
         self._peers = tuple(peer for peer in self.memberships.everyone() if peer != self.me)
+        self._tenure.keep(self._peers)
+        self.attestations.keep(self._peers)
         if self._leader is not None:
             for peer in self._peers:
                 if peer not in known and peer in self._connected:

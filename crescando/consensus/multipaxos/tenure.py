@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from crescando.consensus.multipaxos.messages import HeartbeatReply
@@ -66,6 +66,12 @@ class Tenure:
         self.answered_s[peer] = max(message.sent_s, self.answered_s.get(peer, message.sent_s))
         self.learned_by[peer] = message.learned
         self.answered_round[peer] = max(message.round, self.answered_round.get(peer, 0))
+
+    def keep(self, peers: Collection[ProcessId]) -> None:
+        """Forget what others than these have answered."""
+        for told in (self.answered_s, self.learned_by, self.answered_round):
+            for peer in told.keys() - set(peers):
+                del told[peer]
 
     def is_backed_by(self, membership: Membership, since_s: float) -> bool:
         """Say whether a majority, with this member, answered a heartbeat sent at or after a time."""
