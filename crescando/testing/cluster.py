@@ -37,7 +37,7 @@ from crescando.testing.faults import Fault
 from crescando.testing.isolation import Asked
 from crescando.testing.trace import RecordedBroadcast, RecordedMulticast
 from crescando.testing.workload import SCHEMA, Step, Workload
-from crescando.testing.world import World
+from crescando.testing.world import Pairs, World
 from crescando.transport.simulated import SimulatedNetwork, VirtualTime
 from crescando.types import MessageKind, ProcessId
 
@@ -264,12 +264,27 @@ class SimulatedCluster(World):
         fault = replace(fault, length_s=max(fault.length_s, replaced_s))
         pairs = {(a, b) for a in inside for b in outside}
         self.cut(pairs | {(b, a) for a, b in pairs}, fault, resets=True)
+        if rng.random() < 0.5:
+            self._forsake(pairs, fault)
         reader.only_reads = True
 
         def write_again() -> None:
             reader.only_reads = False
 
         self.later(fault.length_s, write_again)
+
+    def _forsake(self, pairs: Pairs, fault: Fault) -> None:
+        """Let the second of each pair notice at once that it has lost the first, which notices nothing.
+
+        It may then be replaced within milliseconds, or a few refusals, while it
+        still holds the last answers of the others.
+        """
+        ends = [self.network.half_open(near, far, both=False) for near, far in sorted(pairs)]
+        if any(ends):
+            self.count("forsake")
+        for end in ends:
+            if end is not None:
+                self.later(fault.length_s, end)
 
     def may_lose_router(self, router: ProcessId) -> bool:
         """Whether a majority of the routers would be left."""

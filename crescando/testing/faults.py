@@ -30,7 +30,8 @@ not from its clients, and its successor crashes soon after it has decided
 something. What the first one proposed alone may then be decided after all, in
 instances that lie behind a hole. ``part_routers`` ends the session of two
 routers while they cannot reach each other. ``isolate`` cuts off the leader
-together with a storage process and a client, which do not notice at once.
+together with a storage process and a client, which do not notice at once; in
+half of these cases, counted as ``forsake`` too, all others do notice at once.
 """
 
 

@@ -247,6 +247,24 @@ def serve_reads_without_asking_whether_it_leads(_: pytest.MonkeyPatch) -> Factor
     return Factories(replica=Vain)
 
 
+def serve_reads_by_what_was_answered_before_they_came(_: pytest.MonkeyPatch) -> Factories:
+    """The leader believes to lead for an election time after its last answered heartbeat."""
+
+    class Trusting(Replica[Any]):
+        now_s = 0.0
+
+        def flush(self, now_s: float) -> Any:
+            self.now_s = now_s
+            return super().flush(now_s)
+
+        @property
+        def answered_round(self) -> int:
+            # One more than the last: a read that comes now asks for the next.
+            return self.round + 1 if self.is_leader and self.is_backed(self.now_s) else 0
+
+    return Factories(replica=Trusting)
+
+
 def read_whatever_the_session_has_seen(_: pytest.MonkeyPatch) -> Factories:
     class Deaf(Router[Any]):
         def on_message(self, peer: Any, message: Any, now_s: float) -> None:
@@ -278,6 +296,7 @@ PLANTS: dict[str, Plant] = {
         call_a_confirmed_write_lost,
         never_ask_a_router_again,
         serve_reads_without_asking_whether_it_leads,
+        serve_reads_by_what_was_answered_before_they_came,
         read_whatever_the_session_has_seen,
     )
 }
@@ -291,6 +310,7 @@ KINDS_OF_INTEREST = {
     "acknowledge_a_void_write": ("pause", "partition"),
     "call_everything_stable_at_once": ("crash_client", "partition"),
     "serve_reads_without_asking_whether_it_leads": ("isolate",),
+    "serve_reads_by_what_was_answered_before_they_came": ("isolate",),
     "never_ask_a_router_again": ("part_routers", "crash_router"),
 }
 """Faults to draw from where most kinds would only pass the time."""
