@@ -137,10 +137,26 @@ def test_what_was_learned_under_a_deposed_leader_is_not_routed_twice() -> None:
     assert [m.instance for m in to(output, S0, Deliver)] == [1, 2]
 
 
+def test_an_instance_that_was_dropped_before_an_older_one_is_named_all_the_same() -> None:
+    values = (of(write(1, point(S0, S1))), of(write(2, table=NO_TABLE)), of(write(3, point(S0, S1))))
+    first, second = follower(*values), follower(*values)
+
+    first.take(R2, StableUpTo(3, (), unstable=(1,), refusing=(2,)))
+    lead(first)
+    first.now_s += first.router.limits.pulse_s
+    (notice,) = to(first.flush(), R2, StableUpTo)
+    second.take(R2, notice)
+    lead(second)
+
+    assert notice.unstable == (1,)
+    assert notice.refusing == (2,)
+    assert refusals(second) == [(2, Verdict.REFUSED.value)]
+
+
 def test_the_list_of_refusing_instances_is_bounded_and_says_how_far_back_it_reaches() -> None:
     refusing = Refusing()
     noted = np.arange(10, 10 + 2 * (REFUSING_MAX + 5), 2).tolist()
-    for instance in noted:
+    for instance in (*noted[1::2], *noted[::2], *noted[5:20]):
         refusing.note(instance)
 
     assert refusing.instances() == tuple(noted[5:])

@@ -5,12 +5,13 @@ follower routes nothing (routing is a function of a run and its Config, and can
 be made up for at any time). It drops what its leader says is stable. What
 routing *refuses* must outlive that, since the sender may not have been told: the
 leader names the instances of which something was refused, as far back as it
-knows, and a follower routes these before it drops them.
+knows, and a follower routes these before it drops them. So every router knows of
+every instance since its snapshot whether anything was refused.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import insort
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
@@ -35,17 +36,18 @@ class Refusing:
 
     def __init__(self) -> None:
         self.since = 1
-        self._instances: deque[int] = deque()
+        self._instances: list[int] = []
 
     def begin(self, since: int) -> None:
-        """Be complete from `since` on only: what is below was not routed here."""
+        """Be complete from `since` on only: what is below came as a snapshot."""
         self.since = max(self.since, since)
 
     def note(self, instance: int) -> None:
-        """Put an instance on the list; they ascend."""
-        self._instances.append(instance)
+        """Put an instance on the list, in any order: a follower drops some before others."""
+        if instance >= self.since and instance not in self._instances:
+            insort(self._instances, instance)
         if len(self._instances) > REFUSING_MAX:
-            self.since = max(self.since, self._instances.popleft() + 1)
+            self.since = self._instances.pop(0) + 1
 
     def instances(self) -> tuple[int, ...]:
         """Give the list."""
@@ -70,10 +72,10 @@ class Backlog(Generic[C]):
         taken, self._learned = self._learned, {}
         return taken
 
-    def drop(self, upto: int, notice: StableUpTo) -> Iterator[list[Run[C]]]:
-        """Drop what is stable up to `upto`; gives what must be routed before it goes."""
+    def drop(self, upto: int, notice: StableUpTo) -> Iterator[tuple[int, list[Run[C]]]]:
+        """Drop what is stable up to `upto`; gives the instances that must be routed before they go."""
         unstable, refusing = frozenset(notice.unstable), frozenset(notice.refusing)
         for instance in [known for known in self._learned if known <= upto and known not in unstable]:
             learned = self._learned.pop(instance)
             if instance in refusing or instance < notice.refusing_since:
-                yield learned.runs
+                yield instance, learned.runs

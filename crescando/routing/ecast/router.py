@@ -44,7 +44,7 @@ from crescando.routing.ecast.messages import (
     StableUpTo,
     Welcome,
 )
-from crescando.routing.ecast.mseq import Learned, MSeq
+from crescando.routing.ecast.mseq import Learned, MSeq, Run
 from crescando.routing.ecast.notices import exceptions_of, notice_of
 from crescando.routing.ecast.presence import LeaderPresence
 from crescando.routing.ecast.proposer import Proposer
@@ -337,7 +337,7 @@ class Router(Generic[C]):
         if result.stop:
             self._out.stop = self._out.stop or result.stop
         if result.install is not None:
-            self._install(result.install[1])
+            self._install(*result.install)
             self.broadcast.attest(result.install[0], self.mseq.config.digest())
         for instance, batch in result.learned:
             if batch is not None:
@@ -365,13 +365,16 @@ class Router(Generic[C]):
 
     def _admit(self, instance: int, learned: Learned[C]) -> None:
         """Route an instance, and take it into the send window."""
-        if self.mseq.enter_refusals(learned.runs):
-            self._refusing.note(instance)
+        self._enter_refusals(instance, learned.runs)
         entry = entry_of(instance, learned.runs, learned.suspected)
         self._due.update(dict.fromkeys(entry.last))
         self._settle(self.window.add(entry))
         if learned.suspected:
             self._await_no_more(learned.suspected)
+
+    def _enter_refusals(self, instance: int, runs: list[Run[C]]) -> None:
+        if self.mseq.enter_refusals(runs):
+            self._refusing.note(instance)
 
     def _await_no_more(self, suspected: set[ProcessId]) -> None:
         for process in sorted(suspected):
@@ -379,9 +382,7 @@ class Router(Generic[C]):
 
     def _route_backlog(self) -> None:
         """Make up for what this router did not route while it followed."""
-        taken = self._backlog.take()
-        self._refusing.begin(min(taken, default=self.broadcast.learned + 1))
-        for instance, learned in taken.items():
+        for instance, learned in self._backlog.take().items():
             self._admit(instance, learned)
 
     def _answer_skipped(self, learned: Learned[C]) -> None:
@@ -412,13 +413,14 @@ class Router(Generic[C]):
         if upto > self._hinted:
             self._hinted = upto
             self._settle(self.window.stabilise(upto, hint.lost, frozenset(hint.unstable), hint.trimmed))
-            for runs in self._backlog.drop(upto, hint):
-                self.mseq.enter_refusals(runs)
+            for instance, runs in self._backlog.drop(upto, hint):
+                self._enter_refusals(instance, runs)
 
-    def _install(self, snapshot: RouterSnapshot) -> None:
+    def _install(self, instance: int, snapshot: RouterSnapshot) -> None:
         window: Window[C] = Window(self.limits.lag_bytes)
         self.mseq, self.window = restore(snapshot, self._config_type, window)
         self._backlog = Backlog()
+        self._refusing.begin(instance + 1)
         # The outboxes are new and closed. A snapshot asked for before this router was
         # elected may arrive after: its leadership then begins once more.
         self._led_ballot = None
