@@ -6,7 +6,8 @@ needed. Sequential reads and writes go through the order; results come back on
 direct channels. If an owner dies between the order and the answer, the other
 owners are asked: they tell what writes did, and reads that nobody holds any
 more are sent again, whole, at a new position, unless the session has written
-since (`ReadLostError`). Snapshot reads go around the order (`snapshot`); their
+since (`ReadLostError`). What is not even stable, though a storage process keeps
+silent for long, is waited for no more (`contact`). Snapshot reads go around the order (`snapshot`); their
 answers, like those of replica reads, are numbered below 0. While no majority of
 routers answers, nothing is taken, and nobody waits for what was.
 """
@@ -16,10 +17,9 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from crescando.client.base import Piece, ReadOutcome, Request, SchemaChanged, WriteOutcome
+from crescando.client.base import Piece, ReadOutcome, Request, SchemaChanged
 from crescando.engine.base import Failed, Results, Rows, Written
 from crescando.engine.statement import Kind, encode_call, encode_parameters, encode_shapes
 from crescando.errors import (
@@ -33,6 +33,8 @@ from crescando.errors import (
     RefusedError,
 )
 from crescando.process import Output, earliest
+from crescando.roles.completion import Completion
+from crescando.roles.contact import Contact
 from crescando.roles.flight import InFlight
 from crescando.roles.inquiry import GivenUp, Inquiries
 from crescando.roles.limits import ClientLimits
@@ -43,27 +45,6 @@ from crescando.routing.base import ExpelledEvent, Multicast, StableEvent
 from crescando.routing.batch import Message, submission
 from crescando.routing.ecast.messages import ConfigRequest, ConfigState, Quorum, ReadRefused, Welcome
 from crescando.types import KeyRange, MessageKind, Position, ProcessId, Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """Something a user waits for has happened.
-
-    Attributes
-    ----------
-    token : int
-        What the user called it.
-    is_stable : bool
-        True if this tells only that the operation is stable.
-    outcome : ReadOutcome, WriteOutcome, bytes or None
-        Of a data operation; of a configuration request, the encoded Config.
-    error : Exception or None
-    """
-
-    token: int
-    is_stable: bool = False
-    outcome: ReadOutcome | WriteOutcome | bytes | None = None
-    error: Exception | None = None
 
 
 class Client:
@@ -104,7 +85,10 @@ class Client:
         self._completions: list[Completion] = []
         self._resubmissions: dict[int, int] = {}
         self._verdict_by_s: float | None = None
-        self._inquiries = Inquiries(self.limits.inquire_s, self.limits.answer_s, self.limits.give_up_s)
+        self._contact = Contact(storages, self.limits.give_up_s, self.limits.alone_s)
+        self._inquiries = Inquiries(
+            self.limits.inquire_s, self.limits.answer_s, self.limits.give_up_s, self.limits.alone_s
+        )
         self._direct_numbers = itertools.count(1)
         self._snapshots = SnapshotReads(
             me,
@@ -203,6 +187,7 @@ class Client:
     def on_connected(self, peer: ProcessId, now_s: float) -> None:
         self._reconnect.pop(peer, None)
         if peer in self._storages:
+            self._contact.on_connected(peer, now_s)
             self._open[peer] = None
             self._out.send.append((peer, Attach()))
             self._out.send.append((peer, Answered(self._told_answered)))
@@ -221,14 +206,11 @@ class Client:
             self.multicast.on_disconnected(peer, now_s)
             return
         self._open.pop(peer, None)
+        self._contact.on_disconnected(peer, now_s)
         self._inquiries.suspect()
         self._reconnect[peer] = now_s + self.limits.inquire_s
         self._inquiries.end_session(peer)
-        for request, (token, process) in list(self._replica_tokens.items()):
-            if process == peer:
-                del self._replica_tokens[request]
-                error = CrescandoError(f"{peer} went away before it answered")
-                self._completions.append(Completion(token, error=error))
+        self._fail_replica_reads(peer, "went away before it answered")
 
     def on_refused(self, peer: ProcessId, now_s: float) -> None:
         if peer in self._storages:
@@ -241,6 +223,7 @@ class Client:
 
     def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
         """Take a message of a router or a storage process."""
+        self._contact.hear(peer)
         match message:
             case Results():
                 self._on_results(message)
@@ -251,6 +234,8 @@ class Client:
                     self._fail(read, RefusedError(message.reason))
             case Ping():
                 self._out.send.append((peer, Pong(message.sent_s)))
+            case Pong():
+                """Its coming is all it says."""
             case Quorum():
                 self._watch.on_quorum(peer, is_there=message.is_there)
             case ConfigState():
@@ -274,7 +259,9 @@ class Client:
         if self._watch.look(now_s):
             self._fail_without_quorum()
         if self._verdict_by_s is not None and now_s >= self._verdict_by_s:
-            self._fail_unstable()
+            self._verdict_by_s = None
+            self._fail_unstable(self._closed, self.multicast.next_number)
+        self._look_after(now_s)
         self._submit_waiting(now_s)
         self._inject(now_s)
         self._inquire(now_s)
@@ -292,6 +279,7 @@ class Client:
             protocol.wake_at_s,
             self._inquiries.wake_at_s,
             self._verdict_by_s,
+            self._contact.wake_at_s,
             self._snapshots.wake_at_s,
             self._watch.wake_at_s,
             min(self._reconnect.values(), default=None),
@@ -490,7 +478,7 @@ class Client:
         self._verdict_by_s = now_s + self.limits.verdict_s
         if event.learned < self.multicast.acknowledged:
             # The routers have forgotten this client: what it sent last may be in the order or not.
-            self._fail_unstable()
+            self._fail_unstable(self._closed, self.multicast.next_number)
         for number in list(self._operations):
             if number > event.learned and not self._operations[number].is_stable:
                 self._fail(self._operations[number], RefusedError(f"void: {self._closed}"))
@@ -499,21 +487,51 @@ class Client:
             self._completions.append(Completion(token, error=RefusedError(f"void: {self._closed}")))
         self._fail_unsent(ClosedError(self._closed))
 
-    def _fail_unstable(self) -> None:
-        """End what nobody tells an expelled client of: it may be in the order or not."""
-        self._verdict_by_s = None
-        error = OperationError(f"{self._closed}; nobody knows any more whether the operation took effect")
-        for operation in [known for known in self._operations.values() if not known.is_stable]:
-            lost = ReadLostError(f"{self._closed}; retry the read")
-            self._fail(operation, lost if operation.is_read else error)
-        self._completions += [Completion(token, error=error) for token in self._configurations.values()]
-        self._configurations.clear()
+    def _fail_unstable(self, reason: str, below: int) -> None:
+        """End what nobody tells this client of, of the numbers below one: it may take effect or not."""
+        error = OperationError(f"{reason}; nobody knows any more whether the operation took effect")
+        old = itertools.takewhile(lambda number: number < below, list(self._operations))
+        for operation in [self._operations[number] for number in old]:
+            if not operation.is_stable:
+                lost = ReadLostError(f"{reason}; retry the read")
+                self._fail(operation, lost if operation.is_read else error)
+        for number in [known for known in self._configurations if known < below]:
+            self._completions.append(Completion(self._configurations.pop(number), error=error))
+
+    def _look_after(self, now_s: float) -> None:
+        """Wait no more for what a storage process that keeps silent may never confirm or answer."""
+        if not (self._operations or self._waiting or self._configurations or self._replica_tokens):
+            self._contact.rest()
+            return
+        for peer in self._contact.look(now_s, self.multicast.next_number):
+            self._out.send.append((peer, Ping(now_s)))
+        if not self._contact.silent:
+            return
+        for peer in self._contact.silent:
+            self._fail_replica_reads(peer, "keeps silent")
+        names = ", ".join(map(str, sorted(self._contact.silent)))
+        reason = f"nothing has been heard of {names} for long"
+        self._fail_unstable(reason, self._contact.hopeless)
+        if self._waiting and self._contact.hopeless >= self.multicast.next_number:
+            # As long ago the last one was sent: what is open is all that may be, and does not end.
+            tokens = [token for token, _ in self._waiting]
+            self._waiting.clear()
+            self._end_unsent(tokens, RefusedError(f"not sent, since too much is not confirmed: {reason}"))
+
+    def _fail_replica_reads(self, peer: ProcessId, reason: str) -> None:
+        for request, (token, process) in list(self._replica_tokens.items()):
+            if process == peer:
+                del self._replica_tokens[request]
+                self._completions.append(Completion(token, error=CrescandoError(f"{peer} {reason}")))
 
     def _fail_unsent(self, error: Exception) -> None:
         """Fail what has no number yet, and what changes nothing."""
         tokens = [*(token for token, _ in self._waiting), *self._snapshots.take_all(), *self._config_tokens]
         self._waiting.clear()
         self._config_tokens.clear()
+        self._end_unsent(tokens, error)
+
+    def _end_unsent(self, tokens: list[int], error: Exception) -> None:
         for token in tokens:
             self._resubmissions.pop(token, None)
         # A write that is never submitted must not be waited for.

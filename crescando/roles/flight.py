@@ -33,8 +33,8 @@ class InFlight:
         When it became stable, or the owners were last asked.
     inquiry : int
         The last inquiry that asked about it.
-    waited_s : float
-        How long the owners have been asked in vain.
+    waited_s, alone_s : float
+        How long the owners have been asked in vain, some of which answered, or none.
     """
 
     token: int
@@ -46,6 +46,7 @@ class InFlight:
     stable_s: float = 0.0
     inquiry: int = 0
     waited_s: float = 0.0
+    alone_s: float = 0.0
     pieces: list[Piece] = field(default_factory=list)
     partials: list[Partials] = field(default_factory=list)
     counts: list[Count] = field(default_factory=list)

@@ -6,8 +6,9 @@ long. What owners promise to answer yet is waited for. What nobody promises will
 not be answered: a read that no reached owner holds is given up at once, since
 it can be sent again; a write only if every owner there is has answered that it
 knows nothing, or after some time of asking in vain, since an owner that cannot
-be reached may know. That time is counted from question to question, at most
-`answer_s` for each, so that a pause of this very process is hardly any of it.
+be reached may know. While nobody at all answers it is this process that is cut
+off, most likely, and more patient. Time is counted from question to question, at
+most `answer_s` for each, so that a pause of this very process is hardly any of it.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ from crescando.types import KeyRange, ProcessId
 class _Inquiry:
     """One question, and who has not answered it."""
 
-    numbers: frozenset[int]
+    waited_s: dict[int, float]
+    """For each operation, how long it had waited since it was last asked about."""
     asked_s: float
     unanswered: set[ProcessId]
-    n_asked: int
     asks_all: bool
     """Whether every owner there is was asked, and each has answered or still may."""
+    is_heard: bool = False
+    """Whether anybody has answered."""
     promised: dict[int, list[KeyRange]] = field(default_factory=dict)
 
 
@@ -60,6 +63,8 @@ class Inquiries:
         How long a question waits for an owner that keeps silent.
     give_up_s : float
         How long owners are asked in vain before an operation is given up.
+    alone_s : float
+        How long, while none of them answers.
 
     Attributes
     ----------
@@ -67,10 +72,11 @@ class Inquiries:
         When there is something to ask or to give up.
     """
 
-    def __init__(self, ask_s: float, answer_s: float, give_up_s: float) -> None:
+    def __init__(self, ask_s: float, answer_s: float, give_up_s: float, alone_s: float) -> None:
         self.ask_s = ask_s
         self.answer_s = answer_s
         self.give_up_s = give_up_s
+        self.alone_s = alone_s
         self.wake_at_s: float | None = None
         self._open: dict[int, _Inquiry] = {}
         self._last = 0
@@ -99,6 +105,7 @@ class Inquiries:
         inquiry = self._open.get(message.inquiry)
         if inquiry is not None:
             inquiry.unanswered.discard(owner)
+            inquiry.is_heard = True
             for queued in message.queued:
                 inquiry.promised.setdefault(queued.number, []).extend(queued.scope)
 
@@ -147,15 +154,13 @@ class Inquiries:
         self, due: list[InFlight], owners: Collection[ProcessId], now_s: float, *, is_everyone: bool
     ) -> Inquire:
         self._last += 1
-        numbers = tuple(operation.number for operation in due)
-        self._open[self._last] = _Inquiry(
-            frozenset(numbers), now_s, set(owners), n_asked=len(owners), asks_all=is_everyone
-        )
+        waited_s: dict[int, float] = {}
         for operation in due:
+            waited_s[operation.number] = min(now_s - operation.stable_s, self.answer_s)
             operation.inquiry = self._last
-            operation.waited_s += min(now_s - operation.stable_s, self.answer_s)
             operation.stable_s = now_s
-        return Inquire(self._last, numbers)
+        self._open[self._last] = _Inquiry(waited_s, now_s, set(owners), asks_all=is_everyone)
+        return Inquire(self._last, tuple(waited_s))
 
     def conclude(self, operations: dict[int, InFlight], now_s: float) -> Iterator[GivenUp]:
         """Close the questions that are over; gives what has no hope, the last number first."""
@@ -168,7 +173,7 @@ class Inquiries:
             inquiry = self._open.pop(key)
             # What is asked about again is due some time later: look when.
             self.wake_at_s = now_s
-            for number in sorted(inquiry.numbers, reverse=True):
+            for number in sorted(inquiry.waited_s, reverse=True):
                 operation = operations.get(number)
                 if operation is not None and operation.missing:
                     reason = self._judge(operation, inquiry)
@@ -183,12 +188,19 @@ class Inquiries:
             not operation.is_read or not subtract(operation.missing, tuple(sorted(promised)))
         )
         if is_promised:
-            operation.waited_s = 0.0
+            operation.waited_s = operation.alone_s = 0.0
             return ""
         if inquiry.asks_all and not inquiry.unanswered:
             return "no owner has a record of it"
-        if operation.is_read and inquiry.n_asked:
-            return "no owner that answers holds it"
+        if inquiry.is_heard:
+            operation.alone_s = 0.0
+            operation.waited_s += inquiry.waited_s[operation.number]
+            if operation.is_read:
+                return "no owner that answers holds it"
+        else:
+            operation.alone_s += inquiry.waited_s[operation.number]
         if operation.waited_s >= self.give_up_s:
-            return f"no owner that can be reached has told in {self.give_up_s:g} s"
+            return f"an owner that may know could not be reached for {self.give_up_s:g} s"
+        if operation.alone_s >= self.alone_s:
+            return f"no owner could be reached for {self.alone_s:g} s"
         return ""

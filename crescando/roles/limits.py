@@ -28,6 +28,9 @@ class ClientLimits:
     give_up_s : float
         How long owners are asked in vain before an operation ends without its
         outcome. More than it takes to suspect an owner and to reach the others.
+    alone_s : float
+        How long, while none of them answers. No less than the owners remember a
+        client that was expelled because it was cut off.
     verdict_s : float
         Time after which a client that was expelled waits no more for what
         became of its last messages. More than a slow owner may take to confirm.
@@ -47,6 +50,7 @@ class ClientLimits:
     inquire_s: float = 0.5
     answer_s: float = 3.0
     give_up_s: float = 10.0
+    alone_s: float = 60.0
     verdict_s: float = 30.0
     resubmissions: int = 16
     snapshot_reads: int = 4096

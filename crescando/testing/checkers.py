@@ -229,6 +229,7 @@ def check_acknowledgements(
 
     Told *stable*: it is in Q, and every destination of a write has delivered
     it or is suspected. Told *applied no*: it is refused or not in Q. Told
+    *applied yes*, though its count is unknown: it is in Q and was routed. Told
     *lost*: some scope of it was delivered by no owner.
     """
     found: Violations = []
@@ -247,6 +248,9 @@ def check_acknowledgements(
                 missing = appended.destinations.keys() - holders.get(appended.position, set())
                 if missing - q.suspected.keys():
                     found.append(f"{key} is told stable, but {missing} never delivered it")
+        is_applied = isinstance(outcome, OperationError) and outcome.applied == "yes"
+        if is_applied and (appended is None or appended.destinations is None):
+            found.append(f"{key} is told {outcome!r}, but is not in Q or was refused")
         is_write = appended is not None and appended.message.kind is MessageKind.WRITE
         if is_write and appended is not None and appended.destinations is not None:
             if isinstance(outcome, OperationError) and outcome.applied == "no":
