@@ -152,6 +152,38 @@ def test_no_round_is_answered_once_a_majority_follows_another() -> None:
     assert deposed.answered_round <= before
 
 
+def test_a_leader_that_was_forsaken_may_be_backed_but_no_round_of_its_is_answered() -> None:
+    """Why reads ask: sessions end at the followers alone, and these elect while the leader is backed."""
+    group = led_by_r1()
+    group[R1].begin_round(group.now_s)
+    group.turn(R1)
+    group.settle()
+    group.hold(R1)
+    for follower in (R2, R3):
+        group[follower].on_disconnected(R1, group.now_s)
+        group.turn(follower)
+    group.run(0.1)
+    (successor,) = set(group.leaders()) - {R1}
+    group.propose(successor, "decided without r1")
+    group.settle()
+
+    group[R1].begin_round(group.now_s)
+    begun = group[R1].round
+    group.turn(R1)
+
+    assert group.values(successor) == ["decided without r1"]
+    assert group[R1].is_leader
+    assert group[R1].is_backed(group.now_s), "an answer of less than an election time ago"
+    assert group[R1].answered_round < begun
+    group.held.clear()
+    for follower in (R2, R3):
+        group[follower].on_connected(R1, group.now_s)
+        group.turn(follower)
+    group.settle()
+    assert not group[R1].is_leader
+    assert group[R1].answered_round == 0
+
+
 def test_a_new_leader_counts_no_answers_of_its_former_ballot() -> None:
     group = led_by_r1()
     group[R1].begin_round(group.now_s)
