@@ -29,9 +29,9 @@ def test_the_histories_are_worth_looking_at() -> None:
     runs = [history(seed) for seed in SEEDS]
 
     assert all(len(run.q.appended) > 30 for run in runs)
-    # In one of them (907) senders have credit for two or three messages, one of both owners of every range is
-    # cut off from the beginning, and all clients are gone before it is declared failed: what waits for credit
-    # then is never sent. With more credit, or without that cut, it appends more than 60 as the others do.
+    # One (907) may append fewer: its senders have credit for two or three messages, one of the two owners of
+    # every range is cut off from 0.4 s on, so that nothing becomes stable, and of its clients one is cut off
+    # with it and the others crash: what waits for credit then is never sent.
     assert sum(len(run.q.appended) > 60 for run in runs) >= len(runs) - 1
     assert all(any(run.delivered.values()) for run in runs)
     assert sum(len(run.q.suspected) for run in runs) >= len(runs)
