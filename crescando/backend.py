@@ -19,7 +19,8 @@ from crescando.client.base import Pending, ReadOutcome, Request
 from crescando.errors import ClosedError, DeadlineError, OperationError, UnknownTableError
 from crescando.loop import LoopThread
 from crescando.pump import Pump
-from crescando.roles.client import Client, Completion
+from crescando.roles.client import Client
+from crescando.roles.completion import Completion
 from crescando.routing.rubberband.config import Rubberband
 from crescando.routing.rubberband.messages import (
     CreateTable,

@@ -38,8 +38,9 @@ from crescando.roles.contact import Contact
 from crescando.roles.flight import InFlight
 from crescando.roles.inquiry import GivenUp, Inquiries
 from crescando.roles.limits import ClientLimits
-from crescando.roles.messages import Answered, Attach, Inquired, Ping, Pong, ReadReplica
+from crescando.roles.messages import Answered, Attach, Inquired, Ping, Pong
 from crescando.roles.quorum import QuorumWatch
+from crescando.roles.replica import ReplicaReads
 from crescando.roles.snapshot import SnapshotReads
 from crescando.routing.base import ExpelledEvent, Multicast, StableEvent
 from crescando.routing.batch import Message, submission
@@ -81,7 +82,6 @@ class Client:
         self._operations: dict[int, InFlight] = {}
         self._configurations: dict[int, int] = {}
         self._config_tokens: list[int] = []
-        self._replica_tokens: dict[int, tuple[int, ProcessId]] = {}
         self._completions: list[Completion] = []
         self._resubmissions: dict[int, int] = {}
         self._verdict_by_s: float | None = None
@@ -89,10 +89,11 @@ class Client:
         self._inquiries = Inquiries(
             self.limits.inquire_s, self.limits.answer_s, self.limits.give_up_s, self.limits.alone_s
         )
-        self._direct_numbers = itertools.count(1)
+        direct_numbers = itertools.count(1)
+        self._replicas = ReplicaReads(direct_numbers)
         self._snapshots = SnapshotReads(
             me,
-            self._direct_numbers,
+            direct_numbers,
             open_max=self.limits.snapshot_reads,
             batch_max=self.limits.batch_operations,
         )
@@ -165,9 +166,7 @@ class Client:
             error = CrescandoError(f"no session with {process}; it may have failed")
             self._completions.append(Completion(token, error=error))
             return
-        request = next(self._direct_numbers)
-        self._replica_tokens[request] = (token, process)
-        self._out.send.append((process, ReadReplica(request, table, key_range, columns)))
+        self._out.send.append((process, self._replicas.ask(token, process, table, key_range, columns)))
 
     def numbers(self) -> dict[int, int]:
         """Give the message number of each data operation that has no outcome yet, by token."""
@@ -210,7 +209,7 @@ class Client:
         self._inquiries.suspect()
         self._reconnect[peer] = now_s + self.limits.inquire_s
         self._inquiries.end_session(peer)
-        self._fail_replica_reads(peer, "went away before it answered")
+        self._completions += self._replicas.end(peer, "went away before it answered")
 
     def on_refused(self, peer: ProcessId, now_s: float) -> None:
         if peer in self._storages:
@@ -383,8 +382,8 @@ class Client:
             columns = tuple(column.slice(offsets[index], offsets[index + 1]) for column in rows.columns)
             piece = Piece(scope, rows.names, columns)
             at = int(rows.position[index])
-            if -number in self._replica_tokens:
-                token, _ = self._replica_tokens.pop(-number)
+            token = self._replicas.take(number) if number < 0 else None
+            if token is not None:
                 outcome = ReadOutcome(Position(at), (piece,))
                 self._completions.append(Completion(token, outcome=outcome))
                 continue
@@ -403,8 +402,8 @@ class Client:
         self._finish_if_done(operation)
 
     def _on_failed(self, failed: Failed) -> None:
-        if -failed.number in self._replica_tokens:
-            token, _ = self._replica_tokens.pop(-failed.number)
+        token = self._replicas.take(failed.number)
+        if token is not None:
             self._completions.append(Completion(token, error=CrescandoError(failed.text)))
             return
         operation = self._find(failed.number, failed.position)
@@ -500,7 +499,7 @@ class Client:
 
     def _look_after(self, now_s: float) -> None:
         """Wait no more for what a storage process that keeps silent may never confirm or answer."""
-        if not (self._operations or self._waiting or self._configurations or self._replica_tokens):
+        if not (self._operations or self._waiting or self._configurations or self._replicas):
             self._contact.rest()
             return
         for peer in self._contact.look(now_s, self.multicast.next_number):
@@ -508,21 +507,14 @@ class Client:
         if not self._contact.silent:
             return
         for peer in self._contact.silent:
-            self._fail_replica_reads(peer, "keeps silent")
-        names = ", ".join(map(str, sorted(self._contact.silent)))
-        reason = f"nothing has been heard of {names} for long"
+            self._completions += self._replicas.end(peer, "keeps silent")
+        reason = f"nothing has been heard of {', '.join(map(str, sorted(self._contact.silent)))} for long"
         self._fail_unstable(reason, self._contact.hopeless)
         if self._waiting and self._contact.hopeless >= self.multicast.next_number:
             # As long ago the last one was sent: what is open is all that may be, and does not end.
             tokens = [token for token, _ in self._waiting]
             self._waiting.clear()
             self._end_unsent(tokens, RefusedError(f"not sent, since too much is not confirmed: {reason}"))
-
-    def _fail_replica_reads(self, peer: ProcessId, reason: str) -> None:
-        for request, (token, process) in list(self._replica_tokens.items()):
-            if process == peer:
-                del self._replica_tokens[request]
-                self._completions.append(Completion(token, error=CrescandoError(f"{peer} {reason}")))
 
     def _fail_unsent(self, error: Exception) -> None:
         """Fail what has no number yet, and what changes nothing."""
@@ -535,6 +527,7 @@ class Client:
         for token in tokens:
             self._resubmissions.pop(token, None)
         # A write that is never submitted must not be waited for.
+        self._snapshots.on_unsent(self._last_write)
         self._n_writes = self._n_writes_requested
         self._completions += [Completion(token, error=error) for token in tokens]
 

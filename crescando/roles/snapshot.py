@@ -115,6 +115,13 @@ class SnapshotReads:
         for read in self._unnumbered.pop(n_writes, ()):
             read.written = number
 
+    def on_unsent(self, written: int) -> None:
+        """Learn that no write without a number will get one; the last that has is `written`."""
+        for reads in self._unnumbered.values():
+            for read in reads:
+                read.written = written
+        self._unnumbered.clear()
+
     # What becomes of attempts. Their flights are numbered below 0, as answers are.
 
     def find(self, number: int, at: int) -> InFlight | None:

@@ -13,7 +13,8 @@ import pytest
 from crescando.consensus.multipaxos.messages import Promise
 from crescando.consensus.multipaxos.replica import Replica
 from crescando.errors import LostError, RefusedError
-from crescando.roles.client import Client, Completion
+from crescando.roles.client import Client
+from crescando.roles.completion import Completion
 from crescando.roles.flight import InFlight
 from crescando.routing.ecast import router as router_module
 from crescando.routing.ecast.application import Application

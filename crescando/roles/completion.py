@@ -1,0 +1,28 @@
+"""What a client process tells the one who asked it for something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crescando.client.base import ReadOutcome, WriteOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """Something a user waits for has happened.
+
+    Attributes
+    ----------
+    token : int
+        What the user called it.
+    is_stable : bool
+        True if this tells only that the operation is stable.
+    outcome : ReadOutcome, WriteOutcome, bytes or None
+        Of a data operation; of a configuration request, the encoded Config.
+    error : Exception or None
+    """
+
+    token: int
+    is_stable: bool = False
+    outcome: ReadOutcome | WriteOutcome | bytes | None = None
+    error: Exception | None = None

@@ -1,0 +1,114 @@
+"""Whether what a client has submitted can still become stable, judged by which storage processes it hears.
+
+Rules of the file: the last owner of a range is never declared failed, so what
+was ordered for it before it died is told neither stable nor lost. What the
+client can know is who keeps silent. An answer is owed from the moment a process
+is asked for a sign of life, or from the end of its session; who owes it for long
+is *silent* until it is heard again. Messages that were submitted as long ago and
+are not stable while somebody is silent are *hopeless*, whoever it is: the client
+does not know who owns what, and nobody waits for the dead where there is another
+owner. A client without any session is cut off itself, most likely, and is more
+patient; once it is back, everybody else has as long to come back too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from crescando.types import ProcessId
+
+LOOKS = 4
+"""How often the processes are looked after while one may become silent."""
+
+
+class Contact:
+    """What a client hears of the storage processes.
+
+    Parameters
+    ----------
+    processes : iterable of ProcessId
+    patience_s : float
+        How long an answer may be owed while others can be heard.
+    alone_s : float
+        How long, if there is no session with anybody.
+
+    Attributes
+    ----------
+    silent : frozenset of ProcessId
+        As of the last look, less those that were heard since.
+    hopeless : int
+        Messages below this number will not become stable, it seems.
+    wake_at_s : float or None
+        When to look next; None while nothing waits.
+    """
+
+    def __init__(self, processes: Iterable[ProcessId], patience_s: float, alone_s: float) -> None:
+        self.patience_s = patience_s
+        self.alone_s = alone_s
+        self.silent: frozenset[ProcessId] = frozenset()
+        self.hopeless = 0
+        self.wake_at_s: float | None = None
+        self._owed_s: dict[ProcessId, float | None] = dict.fromkeys(processes)
+        self._open: set[ProcessId] = set()
+        self._marks: deque[tuple[float, int]] = deque()
+        """When a look found which number to be the next."""
+
+    def on_connected(self, process: ProcessId, now_s: float) -> None:
+        """Learn that a session has begun."""
+        if not self._open:
+            self._restart(now_s)
+        self._open.add(process)
+        self._owed_s[process] = now_s
+        self.silent -= {process}
+
+    def on_disconnected(self, process: ProcessId, now_s: float) -> None:
+        """Learn that a session has ended."""
+        self._open.discard(process)
+        if self._owed_s[process] is None:
+            self._owed_s[process] = now_s
+
+    def hear(self, process: ProcessId) -> None:
+        """Take any message for a sign of life."""
+        if self._owed_s.get(process) is not None:
+            self._owed_s[process] = None
+            self.silent -= {process}
+
+    def rest(self) -> None:
+        """Look after nobody, since nothing waits."""
+        if self.wake_at_s is not None:
+            self._marks.clear()
+            self.wake_at_s, self.hopeless = None, 0
+
+    def look(self, now_s: float, next_number: int) -> list[ProcessId]:
+        """Judge, if it is time; gives the processes to ask for a sign of life."""
+        pause_s = self.patience_s / LOOKS
+        if self.wake_at_s is not None and now_s < self.wake_at_s:
+            return []
+        if self.wake_at_s is not None and now_s > self.wake_at_s + pause_s:
+            # This very process stood still; nobody is to blame for that.
+            self._restart(now_s)
+        self.wake_at_s = now_s + pause_s
+        patience_s = self.patience_s if self._open else self.alone_s
+        self._marks.append((now_s, next_number))
+        while len(self._marks) > 1 and self._marks[1][0] <= now_s - patience_s:
+            self._marks.popleft()
+        self.silent = frozenset(
+            process
+            for process, owed_s in self._owed_s.items()
+            if owed_s is not None and now_s >= owed_s + patience_s
+        )
+        since_s, number = self._marks[0]
+        self.hopeless = number if self.silent and since_s <= now_s - patience_s else 0
+        for process, owed_s in self._owed_s.items():
+            if owed_s is None:
+                self._owed_s[process] = now_s
+        return sorted(self._open)
+
+    def _restart(self, now_s: float) -> None:
+        """Count from now on."""
+        self.silent, self.hopeless = frozenset(), 0
+        self._marks.clear()
+        for process, owed_s in self._owed_s.items():
+            if owed_s is not None:
+                self._owed_s[process] = now_s

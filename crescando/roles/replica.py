@@ -1,0 +1,45 @@
+"""A client's reads of exactly one replica, which go around the order and are never sent again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from crescando.errors import CrescandoError
+from crescando.roles.completion import Completion
+from crescando.roles.messages import ReadReplica
+from crescando.types import KeyRange, ProcessId
+
+
+class ReplicaReads:
+    """The replica reads of one client; answers to them are numbered below 0.
+
+    Parameters
+    ----------
+    numbers : iterator of int
+        Gives numbers above 0 for what is asked outside the order, each once.
+    """
+
+    def __init__(self, numbers: Iterator[int]) -> None:
+        self._numbers = numbers
+        self._open: dict[int, tuple[int, ProcessId]] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def ask(
+        self, token: int, process: ProcessId, table: int, key_range: KeyRange, columns: tuple[int, ...]
+    ) -> ReadReplica:
+        """Give what to send to the replica."""
+        request = next(self._numbers)
+        self._open[request] = (token, process)
+        return ReadReplica(request, table, key_range, columns)
+
+    def take(self, number: int) -> int | None:
+        """Give the token of the read that an answer ends, if it is one of these."""
+        return self._open.pop(-number, (None, None))[0]
+
+    def end(self, process: ProcessId, reason: str) -> list[Completion]:
+        """Wait for a process no more."""
+        ended = [request for request, (_, asked) in self._open.items() if asked == process]
+        error = CrescandoError(f"{process} {reason}")
+        return [Completion(self._open.pop(request)[0], error=error) for request in ended]
