@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from crescando.consensus.base import Ballot
+from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.routing.base import ReadsEvent
 from crescando.routing.batch import Delivery, gather, submission
 from crescando.routing.ecast import reads as reads_module
@@ -28,7 +29,6 @@ from crescando.routing.ecast.messages import (
     Route,
     Welcome,
 )
-from crescando.routing.ecast.reads import HOLD_S
 from crescando.routing.ecast.router import Router
 from crescando.types import FULL_RING, KeyRange, ProcessId, position
 from tests.ecast.parties import (
@@ -159,13 +159,27 @@ def test_a_leader_that_no_majority_backs_answers_nothing(stage: Stage) -> None:
     stage.ask(FULL_RING)
     assert not stage.of(DeliverRead)
     assert not stage.of(ReadRefused)
-    stage.now_s += HOLD_S
+    stage.now_s += stage.router.limits.leaderless_s
     stage.flush()
 
     (refused,) = stage.of(ReadRefused, to=CLIENT)
     assert refused.numbers == (1,)
     assert not refused.is_final
     assert not stage.of(DeliverRead)
+
+
+def test_a_read_waits_for_answers_that_take_most_of_an_election_time(stage: Stage) -> None:
+    stage.order.answers = False
+
+    stage.ask(FULL_RING)
+    # One round was under way when the read came, and the next takes as long.
+    stage.now_s += 2 * 0.99 * PaxosTiming().election_s
+    stage.flush()
+    stage.order.answered = stage.order.round
+    stage.flush()
+
+    assert not stage.of(ReadRefused)
+    assert stage.of(DeliverRead)
 
 
 def test_what_was_asked_before_a_read_came_proves_nothing_for_it(stage: Stage) -> None:

@@ -42,7 +42,8 @@ class RouterLimits:
         Spacing of the leader's signs of life to application processes.
     leaderless_s : float
         Time without a leader that a majority backs, after which application
-        processes are told; at least two election times.
+        processes are told, and how long snapshot reads are held; at least two
+        election times.
     eager_messages, eager_bytes : int
         While an instance is open, so much must wait before the next one is
         proposed: under load batches grow by themselves.

@@ -36,9 +36,6 @@ from crescando.types import MessageKind, ProcessId, instance_of
 
 C = TypeVar("C", bound=Config)
 
-HOLD_S = 0.25
-"""How long reads are held before they are refused; a client asks again."""
-
 CLIENT_READS_MAX = 4096
 """Reads held for one client, one larger message apart; several turns' worth."""
 
@@ -81,6 +78,13 @@ class _Queued:
 class Reads(Generic[C]):
     """The snapshot reads of one router.
 
+    Parameters
+    ----------
+    hold_s : float
+        How long reads are held before they are refused; a client asks again.
+        Two election times at least: a leader that is backed may need two rounds,
+        and a read that is asked again begins anew.
+
     Attributes
     ----------
     injected, refused : int
@@ -89,7 +93,8 @@ class Reads(Generic[C]):
         The round of questions that the youngest of the held reads waits for; 0 if none is held.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, hold_s: float) -> None:
+        self.hold_s = hold_s
         self.injected = 0
         self.refused = 0
         self.proof = 0
@@ -127,7 +132,7 @@ class Reads(Generic[C]):
         ):
             self._refuse(client, _numbers(reads), "the router holds too many reads")
         else:
-            queue.append(_Held(inject, proof, now_s + HOLD_S))
+            queue.append(_Held(inject, proof, now_s + self.hold_s))
             self.proof = proof
             self._held_bytes += reads.n_bytes
         if not queue:
