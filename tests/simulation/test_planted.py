@@ -21,6 +21,7 @@ from crescando.routing.ecast.application import Application
 from crescando.routing.ecast.messages import Deliver, Inject, Resume, Stable, Welcome
 from crescando.routing.ecast.mseq import MSeq
 from crescando.routing.ecast.router import Router
+from crescando.routing.ecast.stability import entry_of
 from crescando.testing.factories import Factories
 from crescando.testing.faults import KINDS
 from crescando.types import FULL_RING
@@ -35,11 +36,13 @@ Plant = Callable[[pytest.MonkeyPatch], Factories]
 
 def acknowledge_before_a_majority(_: pytest.MonkeyPatch) -> Factories:
     class Hasty(Replica[Any]):
-        def _count_accepted(self, peer: Any, instance: int) -> None:
+        def _count_accepted(self, peer: Any, instance: int) -> bool:
             leader = self._leader
-            if leader is not None and instance in leader.open:
-                self.learner.decide(instance, leader.open.pop(instance).value)
-                self._advance()
+            if leader is None or instance not in leader.open:
+                return False
+            self.learner.decide(instance, leader.open.pop(instance).value)
+            self._advance()
+            return True
 
     return Factories(replica=Hasty)
 
@@ -121,10 +124,9 @@ def acknowledge_a_void_write(_: pytest.MonkeyPatch) -> Factories:
 
 
 def let_two_scopes_overlap(patch: pytest.MonkeyPatch) -> Factories:
-    original = router_module.entry_of
 
     def wide(instance: int, runs: Any, suspected: Any) -> Any:
-        entry = original(instance, runs, suspected)
+        entry = entry_of(instance, runs, suspected)
         entry.deliveries = {
             process: tuple(
                 msgspec.structs.replace(part, scopes=tuple((FULL_RING,) for _ in part.scopes))
