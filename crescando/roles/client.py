@@ -334,14 +334,12 @@ class Client:
     def _inject(self, now_s: float) -> None:
         """Send the snapshot reads whose session's earlier writes are on their way."""
         lead = self.multicast.lead
-        for message in self._snapshots.flush(
-            now_s,
-            lead=lead,
-            seen=self._seen,
-            offset=self._offset,
-        ):
+        for message in self._snapshots.flush(now_s, lead=lead, seen=self._seen, offset=self._offset):
             if lead is not None:
                 self._out.send.append((lead, message))
+        for token in self._snapshots.take_expired():
+            error = ReadLostError("the read was asked again and again, and nobody could answer it; retry it")
+            self._completions.append(Completion(token, error=error))
 
     def _may_submit(self, now_s: float) -> bool:
         n_unstable = self.multicast.n_unstable

@@ -8,8 +8,8 @@ for no later one, of which one that cannot become stable would hold it up for
 ever. An attempt is given up when a router or a destination refuses it,
 when its router leads no more or any session that may carry its answers has
 ended, and when it takes too long; then the whole read is a new attempt. It ends
-when it is answered or refused for good: how long anybody waits is not decided
-here.
+when it is answered or refused for good, or when attempts have failed for so long
+that more would not help: whoever asked may have stopped waiting long before.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ PATIENCE_S = 1.0
 
 PATIENCE_S_MAX = 32.0
 
+LIFE_S = 4 * PATIENCE_S_MAX
+"""How long attempts are made: no less than two of the most patient ones, with all those before."""
+
 
 @dataclass(slots=True)
 class _Read:
@@ -45,6 +48,8 @@ class _Read:
     request: Request
     written: int | None
     """The number of the last write its session had requested before; None until it has one."""
+    give_up_s: float | None = None
+    """When no more attempts are made; None before the first."""
     retry_s: float = RETRY_S
     patience_s: float = PATIENCE_S
 
@@ -86,6 +91,7 @@ class SnapshotReads:
         self._waiting: deque[_Read] = deque()
         self._unnumbered: dict[int, list[_Read]] = {}
         self._later: list[tuple[float, _Read]] = []
+        self._expired: list[int] = []
         self._attempts: dict[int, _Attempt] = {}
         self._router: ProcessId | None = None
         self._is_broken = False
@@ -93,7 +99,7 @@ class SnapshotReads:
         self.wake_at_s: float | None = None
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._later) + len(self._attempts)
+        return len(self._waiting) + len(self._later) + len(self._attempts) + len(self._expired)
 
     def request(self, token: int, request: Request, written: int) -> None:
         """Take a read whose session's writes all have numbers, the last of them `written`."""
@@ -147,10 +153,23 @@ class SnapshotReads:
                 continue
             del self._attempts[number]
             read = attempt.read
-            self._later.append((now_s + read.retry_s, read))
-            read.retry_s = min(2 * read.retry_s, RETRY_S_MAX)
             self.retried += 1
+            if not self._expire(read, now_s):
+                self._later.append((now_s + read.retry_s, read))
+                read.retry_s = min(2 * read.retry_s, RETRY_S_MAX)
         return final
+
+    def _expire(self, read: _Read, now_s: float) -> bool:
+        """End a read of which an attempt was given up, if there were enough of them."""
+        if read.give_up_s is None or now_s < read.give_up_s:
+            return False
+        self._expired.append(read.token)
+        return True
+
+    def take_expired(self) -> list[int]:
+        """Forget the reads of which no more attempts are made; gives their tokens."""
+        expired, self._expired = self._expired, []
+        return expired
 
     def lose_session(self) -> None:
         """Learn that a session ended which may have carried questions or answers."""
@@ -164,7 +183,8 @@ class SnapshotReads:
         self._later.clear()
         self._waiting.clear()
         self._unnumbered.clear()
-        return [read.token for read in reads]
+        expired = self.take_expired()
+        return expired + [read.token for read in reads]
 
     # A turn's end.
 
@@ -216,10 +236,11 @@ class SnapshotReads:
                 del self._attempts[number]
                 if is_late:
                     attempt.read.patience_s = min(2 * attempt.read.patience_s, PATIENCE_S_MAX)
-                given_up.append(attempt.read)
+                self.retried += 1
+                if not self._expire(attempt.read, now_s):
+                    given_up.append(attempt.read)
         # Before what waits for later writes of the session.
         self._waiting.extendleft(reversed(given_up))
-        self.retried += len(given_up)
         left = (attempt.give_up_s for attempt in self._attempts.values())
         self._give_up_at_s = min(left, default=None)
 
@@ -244,6 +265,8 @@ class SnapshotReads:
             payload = encode_call(code, encode_parameters(shape, request.parameters))
             kind, ranges = MessageKind.READ, request.ranges
             messages.append(Message(self.me, number, kind, shape.table, ranges, offset(), payload))
+            if read.give_up_s is None:
+                read.give_up_s = now_s + LIFE_S
             flight = InFlight(read.token, -number, request, list(ranges))
             self._attempts[number] = _Attempt(read, flight, now_s + read.patience_s)
         # One that has been taken from those that wait has a number to wait for.

@@ -11,10 +11,10 @@ import pytest
 from crescando.client.base import ReadOutcome, SchemaChanged
 from crescando.engine.base import Failed, Results
 from crescando.engine.statement import decode_call, decode_shapes
-from crescando.errors import ClosedError, NoQuorumError, RefusedError
+from crescando.errors import ClosedError, NoQuorumError, ReadLostError, RefusedError
 from crescando.process import Output
 from crescando.roles.limits import ClientLimits
-from crescando.roles.snapshot import PATIENCE_S, RETRY_S
+from crescando.roles.snapshot import LIFE_S, PATIENCE_S, RETRY_S
 from crescando.routing.base import ExpelledEvent
 from crescando.routing.ecast.messages import Inject, Quorum, ReadRefused
 from crescando.types import FULL_RING, ProcessId
@@ -168,6 +168,25 @@ def test_an_attempt_that_takes_too_long_is_made_again_with_more_patience() -> No
     assert len(numbers(desk.pass_time(PATIENCE_S * 0.02))) == 1
     assert not asked(desk.pass_time(PATIENCE_S * 1.5))
     assert len(numbers(desk.pass_time(PATIENCE_S * 0.6))) == 1
+
+
+@pytest.mark.parametrize("how", ["refused", "unanswered"])
+def test_a_read_that_nobody_can_answer_is_not_asked_again_for_ever(how: str) -> None:
+    desk = connected(ROUTER)
+    output = ask(desk, 100)
+    begin_s = desk.now_s
+
+    while desk.outcome(100) is None:
+        assert desk.now_s <= begin_s + 2 * LIFE_S
+        desk.tell(ROUTER, Quorum(True))
+        if how == "refused":
+            refuse(desk, *numbers(output))
+        output = desk.pass_time(RETRY_S * 20)
+
+    assert isinstance(desk.outcome(100), ReadLostError)
+    assert desk.now_s >= begin_s + LIFE_S
+    assert desk.core.n_in_flight == 0
+    assert not asked(desk.pass_time(1.0))
 
 
 def test_the_core_wakes_for_what_is_due_and_not_for_what_nobody_can_take() -> None:
