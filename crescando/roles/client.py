@@ -86,9 +86,7 @@ class Client:
         self._resubmissions: dict[int, int] = {}
         self._verdict_by_s: float | None = None
         self._contact = Contact(storages, self.limits.give_up_s, self.limits.alone_s)
-        self._inquiries = Inquiries(
-            self.limits.inquire_s, self.limits.answer_s, self.limits.give_up_s, self.limits.alone_s
-        )
+        self._inquiries = Inquiries(self.limits)
         direct_numbers = itertools.count(1)
         self._replicas = ReplicaReads(direct_numbers)
         self._snapshots = SnapshotReads(
@@ -97,7 +95,7 @@ class Client:
             open_max=self.limits.snapshot_reads,
             batch_max=self.limits.batch_operations,
         )
-        self._watch = QuorumWatch(self.limits.unreachable_s)
+        self._watch = QuorumWatch(self.limits.unreachable_s, self.limits.silence_s)
         self._seen = -1
         self._n_writes_requested = 0
         self._n_writes = 0
@@ -222,7 +220,7 @@ class Client:
 
     def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
         """Take a message of a router or a storage process."""
-        self._contact.hear(peer)
+        self._contact.hear(peer, now_s)
         match message:
             case Results():
                 self._on_results(message)
@@ -242,6 +240,7 @@ class Client:
                     self._completions.append(Completion(token, outcome=message.config))
                 self._config_tokens.clear()
             case _:
+                self._watch.hear(peer)
                 self.multicast.on_message(peer, message, now_s)
                 if isinstance(message, Welcome):
                     self._ask_config()
@@ -255,7 +254,8 @@ class Client:
                 self._on_expelled(event, now_s)
         for given_up in self._inquiries.conclude(self._operations, now_s):
             self._give_up(given_up)
-        if self._watch.look(now_s):
+        is_asked = bool(self.n_in_flight or self._configurations or self._config_tokens)
+        if self._watch.look(now_s, is_asked=is_asked, is_member=not self._closed):
             self._fail_without_quorum()
         if self._verdict_by_s is not None and now_s >= self._verdict_by_s:
             self._verdict_by_s = None
@@ -559,8 +559,7 @@ class Client:
 
     def _inquire(self, now_s: float) -> None:
         """Ask every reachable owner about stable operations that lack an outcome."""
-        is_everyone = len(self._open) == len(self._storages)
-        question = self._inquiries.look(self._operations, self._open, now_s, is_everyone=is_everyone)
+        question = self._inquiries.look(self._operations, self._open, now_s, n_owners=len(self._storages))
         if question is not None:
             self._out.send.extend((peer, question) for peer in self._open)
 

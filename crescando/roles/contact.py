@@ -7,7 +7,7 @@ is asked for a sign of life, or from the end of its session; who owes it for lon
 is *silent* until it is heard again. Messages that were submitted as long ago and
 are not stable while somebody is silent are *hopeless*, whoever it is: the client
 does not know who owns what, and nobody waits for the dead where there is another
-owner. A client without any session is cut off itself, most likely, and is more
+owner. A client that hears nobody is cut off itself, most likely, and is more
 patient; once it is back, everybody else has as long to come back too.
 """
 
@@ -31,7 +31,7 @@ class Contact:
     patience_s : float
         How long an answer may be owed while others can be heard.
     alone_s : float
-        How long, if there is no session with anybody.
+        How long, if nobody is heard, whatever sessions there seem to be.
 
     Attributes
     ----------
@@ -51,12 +51,13 @@ class Contact:
         self.wake_at_s: float | None = None
         self._owed_s: dict[ProcessId, float | None] = dict.fromkeys(processes)
         self._open: set[ProcessId] = set()
+        self._is_alone = False
         self._marks: deque[tuple[float, int]] = deque()
         """When a look found which number to be the next."""
 
     def on_connected(self, process: ProcessId, now_s: float) -> None:
         """Learn that a session has begun."""
-        if not self._open:
+        if self._is_alone or not self._open:
             self._restart(now_s)
         self._open.add(process)
         self._owed_s[process] = now_s
@@ -68,9 +69,11 @@ class Contact:
         if self._owed_s[process] is None:
             self._owed_s[process] = now_s
 
-    def hear(self, process: ProcessId) -> None:
+    def hear(self, process: ProcessId, now_s: float) -> None:
         """Take any message for a sign of life."""
         if self._owed_s.get(process) is not None:
+            if self._is_alone:
+                self._restart(now_s)
             self._owed_s[process] = None
             self.silent -= {process}
 
@@ -89,17 +92,21 @@ class Contact:
             # This very process stood still; nobody is to blame for that.
             self._restart(now_s)
         self.wake_at_s = now_s + pause_s
-        patience_s = self.patience_s if self._open else self.alone_s
+        self._is_alone = all(
+            owed_s is not None and now_s >= owed_s + self.patience_s for owed_s in self._owed_s.values()
+        )
+        patience_s = self.alone_s if self._is_alone or not self._open else self.patience_s
         self._marks.append((now_s, next_number))
-        while len(self._marks) > 1 and self._marks[1][0] <= now_s - patience_s:
+        # As many as the longer patience may ask for.
+        while len(self._marks) > 1 and self._marks[1][0] <= now_s - self.alone_s:
             self._marks.popleft()
         self.silent = frozenset(
             process
             for process, owed_s in self._owed_s.items()
             if owed_s is not None and now_s >= owed_s + patience_s
         )
-        since_s, number = self._marks[0]
-        self.hopeless = number if self.silent and since_s <= now_s - patience_s else 0
+        old = [number for since_s, number in self._marks if since_s <= now_s - patience_s]
+        self.hopeless = old[-1] if self.silent and old else 0
         for process, owed_s in self._owed_s.items():
             if owed_s is None:
                 self._owed_s[process] = now_s
@@ -107,6 +114,7 @@ class Contact:
 
     def _restart(self, now_s: float) -> None:
         """Count from now on."""
+        self._is_alone = False
         self.silent, self.hopeless = frozenset(), 0
         self._marks.clear()
         for process, owed_s in self._owed_s.items():

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from crescando.process import earliest
 from crescando.roles.flight import InFlight, subtract
+from crescando.roles.limits import ClientLimits
 from crescando.roles.messages import Inquire, Inquired
 from crescando.types import KeyRange, ProcessId
 
@@ -57,14 +58,8 @@ class Inquiries:
 
     Parameters
     ----------
-    ask_s : float
-        Time without an outcome after which the owners are asked.
-    answer_s : float
-        How long a question waits for an owner that keeps silent.
-    give_up_s : float
-        How long owners are asked in vain before an operation is given up.
-    alone_s : float
-        How long, while none of them answers.
+    limits : ClientLimits
+        `inquire_s`, `answer_s`, `give_up_s` and `alone_s` are asked for.
 
     Attributes
     ----------
@@ -72,11 +67,8 @@ class Inquiries:
         When there is something to ask or to give up.
     """
 
-    def __init__(self, ask_s: float, answer_s: float, give_up_s: float, alone_s: float) -> None:
-        self.ask_s = ask_s
-        self.answer_s = answer_s
-        self.give_up_s = give_up_s
-        self.alone_s = alone_s
+    def __init__(self, limits: ClientLimits) -> None:
+        self.limits = limits
         self.wake_at_s: float | None = None
         self._open: dict[int, _Inquiry] = {}
         self._last = 0
@@ -89,7 +81,7 @@ class Inquiries:
     def expect(self, operation: InFlight, now_s: float) -> None:
         """Begin to wait for the outcome of an operation that is stable now."""
         operation.stable_s = now_s
-        due_s = now_s + self.ask_s
+        due_s = now_s + self.limits.inquire_s
         if self.wake_at_s is None or due_s < self.wake_at_s:
             self.wake_at_s = due_s
 
@@ -115,7 +107,7 @@ class Inquiries:
         owners: Collection[ProcessId],
         now_s: float,
         *,
-        is_everyone: bool,
+        n_owners: int,
     ) -> Inquire | None:
         """Give what to ask every owner now, if anything.
 
@@ -125,8 +117,8 @@ class Inquiries:
             All that have no outcome.
         owners : collection of ProcessId
             Those with a session.
-        is_everyone : bool
-            Whether there are no others.
+        n_owners : int
+            How many there are, with those that cannot be reached.
         """
         if not operations:
             self.wake_at_s, self._is_suspicious = None, False
@@ -139,27 +131,27 @@ class Inquiries:
             for operation in operations.values()
             if operation.is_stable and operation.missing and operation.inquiry not in self._open
         ]
-        due = [o for o in waiting if self._is_suspicious or now_s >= o.stable_s + self.ask_s]
-        question = self._ask(due, owners, now_s, is_everyone=is_everyone) if due else None
+        due = [o for o in waiting if self._is_suspicious or now_s >= o.stable_s + self.limits.inquire_s]
+        question = self._ask(due, owners, now_s, n_owners) if due else None
         self._is_suspicious = self._is_suspicious and not due
-        later = (o.stable_s + self.ask_s for o in waiting if o.inquiry not in self._open)
+        later = (o.stable_s + self.limits.inquire_s for o in waiting if o.inquiry not in self._open)
         over = (
-            inquiry.asked_s + self.answer_s if inquiry.unanswered else now_s
+            inquiry.asked_s + self.limits.answer_s if inquiry.unanswered else now_s
             for inquiry in self._open.values()
         )
         self.wake_at_s = earliest(min(later, default=None), min(over, default=None))
         return question
 
     def _ask(
-        self, due: list[InFlight], owners: Collection[ProcessId], now_s: float, *, is_everyone: bool
+        self, due: list[InFlight], owners: Collection[ProcessId], now_s: float, n_owners: int
     ) -> Inquire:
         self._last += 1
         waited_s: dict[int, float] = {}
         for operation in due:
-            waited_s[operation.number] = min(now_s - operation.stable_s, self.answer_s)
+            waited_s[operation.number] = min(now_s - operation.stable_s, self.limits.answer_s)
             operation.inquiry = self._last
             operation.stable_s = now_s
-        self._open[self._last] = _Inquiry(waited_s, now_s, set(owners), asks_all=is_everyone)
+        self._open[self._last] = _Inquiry(waited_s, now_s, set(owners), asks_all=len(owners) == n_owners)
         return Inquire(self._last, tuple(waited_s))
 
     def conclude(self, operations: dict[int, InFlight], now_s: float) -> Iterator[GivenUp]:
@@ -167,7 +159,7 @@ class Inquiries:
         over = [
             key
             for key, inquiry in self._open.items()
-            if not inquiry.unanswered or now_s >= inquiry.asked_s + self.answer_s
+            if not inquiry.unanswered or now_s >= inquiry.asked_s + self.limits.answer_s
         ]
         for key in over:
             inquiry = self._open.pop(key)
@@ -199,8 +191,8 @@ class Inquiries:
                 return "no owner that answers holds it"
         else:
             operation.alone_s += inquiry.waited_s[operation.number]
-        if operation.waited_s >= self.give_up_s:
-            return f"an owner that may know could not be reached for {self.give_up_s:g} s"
-        if operation.alone_s >= self.alone_s:
-            return f"no owner could be reached for {self.alone_s:g} s"
+        if operation.waited_s >= self.limits.give_up_s:
+            return f"an owner that may know could not be reached for {self.limits.give_up_s:g} s"
+        if operation.alone_s >= self.limits.alone_s:
+            return f"no owner could be reached for {self.limits.alone_s:g} s"
         return ""

@@ -40,6 +40,10 @@ class ClientLimits:
         Snapshot reads that may be open at once; others wait.
     unreachable_s : float
         Time without a session with any router after which nothing is taken.
+    silence_s : float
+        Time without a word of any router that may know a leader, after which
+        nothing is taken. As long as a client may be cut off, its sessions left
+        open, and yet be told what became of what it had sent.
     """
 
     batch_operations: int = 1024
@@ -55,3 +59,4 @@ class ClientLimits:
     resubmissions: int = 16
     snapshot_reads: int = 4096
     unreachable_s: float = 2.0
+    silence_s: float = 60.0

@@ -9,6 +9,7 @@ from crescando.process import Output
 from crescando.roles.contact import LOOKS, Contact
 from crescando.roles.limits import ClientLimits
 from crescando.roles.messages import Ping, Pong
+from crescando.routing.ecast.messages import Quorum
 from crescando.types import FULL_RING, ProcessId
 from tests.roles.stage import sent
 from tests.roles.test_client import LIMITS, ROUTER, S0, S1, Desk, wrote
@@ -28,14 +29,14 @@ class Watch:
         self.now_s = 100.0
         for process in (S0, S1):
             self.contact.on_connected(process, self.now_s)
-            self.contact.hear(process)
+            self.contact.hear(process, self.now_s)
 
     def run(self, seconds: float, next_number: int = 5) -> None:
         end_s = self.now_s + seconds
         while True:
             for peer in self.contact.look(self.now_s, next_number):
                 if peer in self.answering:
-                    self.contact.hear(peer)
+                    self.contact.hear(peer, self.now_s)
             if self.now_s >= end_s:
                 return
             self.now_s = min(end_s, self.now_s + STEP_S / 2)
@@ -79,7 +80,7 @@ def test_one_whose_session_ended_is_silent_and_heard_again_when_it_speaks() -> N
     assert watch.contact.silent == {S1}
 
     watch.contact.on_connected(S1, watch.now_s)
-    watch.contact.hear(S1)
+    watch.contact.hear(S1, watch.now_s)
     watch.answering = (S0, S1)
     watch.run(5.0)
 
@@ -97,6 +98,20 @@ def test_a_client_without_any_session_is_more_patient_and_lets_everybody_come_ba
     watch.contact.on_connected(S0, watch.now_s)
     watch.run(PATIENCE_S - STEP_S)
     assert not watch.contact.silent
+    watch.run(2 * STEP_S)
+
+    assert watch.contact.silent == {S1}
+
+
+def test_a_client_that_hears_nobody_is_alone_though_its_sessions_last() -> None:
+    watch = Watch(answering=())
+
+    watch.run(ALONE_S - STEP_S)
+    assert not watch.contact.silent
+    watch.contact.hear(S0, watch.now_s)
+    watch.answering = (S0,)
+    watch.run(PATIENCE_S - STEP_S)
+    assert not watch.contact.silent, "the other has as long to come back"
     watch.run(2 * STEP_S)
 
     assert watch.contact.silent == {S1}
@@ -138,12 +153,12 @@ def test_while_nothing_waits_there_is_nothing_to_wake_for() -> None:
 
 
 def silence(desk: Desk, *, of: ProcessId, seconds: float = LIMITS.give_up_s + 2 * STEP_S) -> list[Output]:
-    """Let time pass in which every other storage process answers."""
+    """Let time pass in which every other storage process answers, and a router speaks."""
     end_s = desk.now_s + seconds
     outputs = []
     while desk.now_s < end_s:
-        outputs.append(desk.pass_time(STEP_S / 2))
-        for peer, message in outputs[-1].send:
+        outputs += [desk.pass_time(STEP_S / 2), desk.tell(ROUTER, Quorum(True))]
+        for peer, message in [*outputs[-2].send, *outputs[-1].send]:
             if isinstance(message, Ping) and peer != of:
                 outputs.append(desk.tell(peer, Pong(message.sent_s)))
     return outputs
