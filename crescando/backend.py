@@ -78,6 +78,8 @@ class LoopBackend:
         self._is_woken = False
         self._operations: dict[int, _Waiting] = {}
         self._callbacks: dict[int, _Done] = {}
+        self._asked: set[Future[Any]] = set()
+        """What is waited for beside operations."""
         self._next_token = 0
         self._tables: dict[str, TableSchema] = {}
         self._closed = ""
@@ -265,8 +267,12 @@ class LoopBackend:
     # In the loop's thread.
 
     def _in_loop(self, start: Callable[[], None], done: Future[Any]) -> None:
-        if self._closed:
-            raise ClosedError(self._closed)
+        with self._loop.lock:
+            # Under the lock, so that what is taken here is seen by whoever ends the session.
+            if self._closed:
+                raise ClosedError(self._closed)
+            self._asked.add(done)
+        done.add_done_callback(self._asked.discard)
         self._loop.hand_over(start)
 
     def _call_back(self, callback: _Done) -> int:
@@ -305,9 +311,12 @@ class LoopBackend:
     def _fail_all(self, error: Exception) -> None:
         with self._loop.lock:
             left, self._operations = self._operations, {}
+            asked = list(self._asked)
         for waiting in left.values():
             _fail(waiting.stable, error)
             _fail(waiting.outcome, error)
+        for future in asked:
+            _fail(future, error)
 
 
 def _resolve(future: Future[Any], value: Any) -> None:

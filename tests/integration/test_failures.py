@@ -204,6 +204,20 @@ def test_without_a_majority_of_routers_nothing_is_guessed() -> None:
         handle.result(timeout_s=0)
 
 
+def test_a_change_of_the_catalog_ends_with_its_session() -> None:
+    store = with_counters(routers=3)
+    for router in ("router/r1", "router/r2"):
+        store.cluster.kill(router)
+    handle = store.create_table_nowait("late", like={"k": [1]}, primary_key="k")
+    assert not handle.done()
+
+    store.close(timeout_s=0.1)
+
+    assert handle.done()
+    with pytest.raises(errors.DeadlineError, match="closed before"):
+        handle.result(timeout_s=0)
+
+
 def test_a_killed_process_is_named_in_the_status_and_can_be_killed_again() -> None:
     with with_counters(storages=2, replication=2) as store:
         store.cluster.kill("storage/s1")
