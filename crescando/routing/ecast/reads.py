@@ -6,13 +6,12 @@ everything at or below p and before anything above it. None is routed before a
 majority has answered, under the leader's ballot, a question that was put after
 the read had come: till then another leader may have acknowledged what this one
 does not know, and a destination declared failed meanwhile would not know it
-either (INV-10). No clock is asked for that (Ongaro 2014, §6.4, "read index"). Nor is a
-read routed before the leader has learned all that its predecessors may have
-decided, nor below what its session has seen or written; till then it is held.
-What is held and what waits for a destination is bounded, in time, number and
-bytes, of each client and of all (`allowance`); over it reads are refused with
-the word to pause, and their clients send them later, whole, as other attempts.
-A read is never sent twice by one router.
+either (INV-10). No clock is asked for that (Ongaro 2014, §6.4, "read index").
+Nor is a read routed before the leader has learned all that its predecessors may
+have decided, nor below what its session has seen or written; till then it is
+held. What is held and what waits for a destination is bounded, in time and in
+bytes; over it reads are refused, and their clients send them again, whole, as
+other attempts. A read is never sent twice by one router.
 """
 
 from __future__ import annotations
@@ -29,8 +28,6 @@ from crescando.consensus.base import Ballot
 from crescando.process import earliest
 from crescando.routing.base import Config, Refusal, Route, Routes, route
 from crescando.routing.batch import I64, Delivery, Submission, fault_of
-from crescando.routing.ecast.allowance import Allowance
-from crescando.routing.ecast.limits import RouterLimits
 from crescando.routing.ecast.messages import DeliverRead, Inject, ReadRefused
 from crescando.routing.ecast.mseq import MSeq
 from crescando.routing.ecast.split import split
@@ -39,12 +36,20 @@ from crescando.types import MessageKind, ProcessId, instance_of
 
 C = TypeVar("C", bound=Config)
 
+CLIENT_READS_MAX = 4096
+"""Reads held for one client, one larger message apart; several turns' worth."""
+
+HELD_BYTES_MAX = 64 << 20
+"""Reads held for all clients."""
+
+QUEUED_BYTES_MAX = 4 << 20
+"""Reads that wait for one destination whose credit is used up."""
+
 ALTERNATIVES = 8
 """Replica offsets tried for a read that its own one leads to a busy or lost destination."""
 
-_IDLE, _BUSY, _FULL, _UNREACHABLE = 0, 1, 2, 3
+_IDLE, _BUSY, _UNREACHABLE = 0, 1, 2
 
-_CROWDED = Refusal("the router has too many reads waiting")
 _NOBODY = Refusal("no owner of some range has a session with the router")
 
 
@@ -55,6 +60,10 @@ class _Held:
     inject: Inject
     proof: int
     due_s: float
+
+    @property
+    def n_bytes(self) -> int:
+        return self.inject.reads.n_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,28 +80,26 @@ class Reads(Generic[C]):
 
     Parameters
     ----------
-    limits : RouterLimits
-        Reads are held for `leaderless_s` before they are refused, and a client asks
-        again. These are two election times at least: a leader that is backed may
-        need two rounds, and a read that is asked again begins anew.
+    hold_s : float
+        How long reads are held before they are refused; a client asks again.
+        Two election times at least: a leader that is backed may need two rounds,
+        and a read that is asked again begins anew.
 
     Attributes
     ----------
-    allowance : Allowance
-        What is held, and what waits for destinations.
     injected, refused : int
         How many reads were routed, and how many attempts were refused.
     proof : int
         The round of questions that the youngest of the held reads waits for; 0 if none is held.
     """
 
-    def __init__(self, limits: RouterLimits) -> None:
-        self.limits = limits
-        self.allowance = Allowance(limits)
+    def __init__(self, hold_s: float) -> None:
+        self.hold_s = hold_s
         self.injected = 0
         self.refused = 0
         self.proof = 0
         self._held: dict[ProcessId, deque[_Held]] = {}
+        self._held_bytes = 0
         self._queued: dict[ProcessId, deque[_Queued]] = {}
         self._queued_bytes: dict[ProcessId, int] = {}
         self._refusals: list[tuple[ProcessId, ReadRefused]] = []
@@ -115,25 +122,29 @@ class Reads(Generic[C]):
         reads = inject.reads
         if reads.sender != client or fault_of(reads) or (reads.kind != MessageKind.READ).any():
             return False
+        queue = self._held.setdefault(client, deque())
+        n_held = sum(len(held.inject.reads) for held in queue)
         if not is_led:
             self._refuse(client, _numbers(reads), "this router does not lead")
-        elif not self.allowance.admits(client, len(reads), reads.n_bytes):
-            self._refuse(client, _numbers(reads), _CROWDED.reason, pauses=True)
+        elif (
+            n_held > max(0, CLIENT_READS_MAX - len(reads))
+            or self._held_bytes + reads.n_bytes > HELD_BYTES_MAX
+        ):
+            self._refuse(client, _numbers(reads), "the router holds too many reads")
         else:
-            due_s = now_s + self.limits.leaderless_s
-            self._held.setdefault(client, deque()).append(_Held(inject, proof, due_s))
-            self.allowance.add(client, len(reads), reads.n_bytes)
+            queue.append(_Held(inject, proof, now_s + self.hold_s))
             self.proof = proof
+            self._held_bytes += reads.n_bytes
+        if not queue:
+            del self._held[client]
         return True
 
     def end_session(self, peer: ProcessId) -> None:
         """Forget what a client asked, and refuse what waits for a destination."""
-        queue = self._held.pop(peer, None)
-        while queue:
-            self._release(queue)
+        for held in self._held.pop(peer, ()):
+            self._held_bytes -= held.n_bytes
         self._queued_bytes.pop(peer, None)
         for queued in self._queued.pop(peer, ()):
-            self._discount(queued)
             for part in queued.parts:
                 self._refuse(part.sender, part.number.tolist(), f"the session with {peer} ended")
 
@@ -142,10 +153,10 @@ class Reads(Generic[C]):
         for peer in list(self._queued):
             self.end_session(peer)
         for client, queue in self._held.items():
-            while queue:
-                self._refuse(client, _numbers(self._release(queue).reads), "the leader has changed")
+            for held in queue:
+                self._refuse(client, _numbers(held.inject.reads), "the leader has changed")
         self._held.clear()
-        self.proof = 0
+        self._held_bytes = self.proof = 0
 
     # A turn of the leader.
 
@@ -175,19 +186,16 @@ class Reads(Generic[C]):
         for process, given in parts.items():
             queued = _Queued(_reached(mseq), tuple(given), sum(part.n_bytes for part in given))
             self._queued.setdefault(process, deque()).append(queued)
+            self._queued_bytes[process] = self._queued_bytes.get(process, 0) + queued.n_bytes
         for client in [client for client, queue in self._held.items() if not queue]:
             del self._held[client]
         if not self._held:
             self.proof = 0
 
     def _release(self, queue: deque[_Held]) -> Inject:
-        inject = queue.popleft().inject
-        self.allowance.remove(inject.reads.sender, len(inject.reads), inject.reads.n_bytes)
-        return inject
-
-    def _discount(self, queued: _Queued) -> None:
-        for part in queued.parts:
-            self.allowance.remove(part.sender, len(part), part.n_bytes)
+        held = queue.popleft()
+        self._held_bytes -= held.n_bytes
+        return held.inject
 
     @property
     def is_asked(self) -> bool:
@@ -207,7 +215,6 @@ class Reads(Generic[C]):
         while queue and (unsent is None or instance_of(queue[0].position) < unsent):
             queued = queue.popleft()
             self._queued_bytes[process] -= queued.n_bytes
-            self._discount(queued)
             messages.append(DeliverRead(ballot, queued.position, outbox.previous, queued.parts))
         if queue is not None and not queue:
             del self._queued[process], self._queued_bytes[process]
@@ -250,38 +257,23 @@ class Reads(Generic[C]):
                 continue
             numbers = (reads.first + np.flatnonzero(routes.group == number)).tolist()
             if numbers:
-                is_final = target is not _NOBODY and target is not _CROWDED
-                self._refuse(
-                    reads.sender, numbers, target.reason, is_final=is_final, pauses=target is _CROWDED
-                )
+                self._refuse(reads.sender, numbers, target.reason, is_final=target is not _NOBODY)
         positions = np.full(len(reads), _reached(mseq), np.int64)
         for process, part in split(reads, 0, routes, positions):
             parts.setdefault(process, []).append(part)
-            # At once: what the next client asks in this turn must not count on the same room.
-            self._queued_bytes[process] = self._queued_bytes.get(process, 0) + part.n_bytes
-            self.allowance.add(part.sender, len(part), part.n_bytes)
             self.injected += len(part)
 
     def _rank(self, process: ProcessId, outboxes: Mapping[ProcessId, Outbox[C]]) -> int:
         outbox = outboxes.get(process)
         if outbox is None or not outbox.is_open:
             return _UNREACHABLE
-        if outbox.n_sent == len(outbox.entries):
-            return _IDLE
-        is_full = self._queued_bytes.get(process, 0) >= self.limits.queued_read_bytes
-        return _FULL if is_full or self.allowance.is_used_up else _BUSY
+        if self._queued_bytes.get(process, 0) > QUEUED_BYTES_MAX:
+            return _UNREACHABLE
+        return _BUSY if outbox.n_sent < len(outbox.entries) else _IDLE
 
-    def _refuse(
-        self,
-        client: ProcessId,
-        numbers: list[int],
-        reason: str,
-        *,
-        is_final: bool = False,
-        pauses: bool = False,
-    ) -> None:
+    def _refuse(self, client: ProcessId, numbers: list[int], reason: str, *, is_final: bool = False) -> None:
         self.refused += len(numbers)
-        self._refusals.append((client, ReadRefused(tuple(numbers), reason, is_final, pauses)))
+        self._refusals.append((client, ReadRefused(tuple(numbers), reason, is_final)))
 
 
 def _reached(mseq: MSeq[C]) -> int:
@@ -314,7 +306,7 @@ def _best_routes(config: Config, reads: Submission, rank: Callable[[ProcessId], 
             better = np.flatnonzero((routes.group == number) & (best > reached))
             if len(better):
                 best[better], choice[better] = reached, len(targets)
-                targets.append(_CROWDED if reached == _FULL else target)
+                targets.append(target)
         if not best.any():
             break
     return Routes(choice, tuple(targets))
