@@ -147,7 +147,11 @@ class AtomicBroadcast(Protocol[V]):
         ...
 
     def is_backed(self, now_s: float) -> bool:
-        """Whether a majority has answered this leader within the election time."""
+        """Whether a majority has answered this leader within the election time.
+
+        A matter of times, on which no promise may rest: another leader may have
+        been elected since, and waits for nothing.
+        """
         ...
 
     @property
