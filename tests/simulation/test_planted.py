@@ -12,7 +12,7 @@ import pytest
 
 from crescando.consensus.multipaxos.messages import Promise
 from crescando.consensus.multipaxos.replica import Replica
-from crescando.errors import LostError, RefusedError
+from crescando.errors import CountUnknownError, LostError, RefusedError
 from crescando.roles.client import Client
 from crescando.roles.completion import Completion
 from crescando.roles.flight import InFlight
@@ -227,6 +227,17 @@ def call_a_confirmed_write_lost(patch: pytest.MonkeyPatch) -> Factories:
     return Factories()
 
 
+def call_a_refused_write_durable(patch: pytest.MonkeyPatch) -> Factories:
+    def lie(self: Any, operation: Any, completion: Any) -> None:
+        if not operation.is_read and isinstance(completion.error, RefusedError):
+            completion = Completion(operation.token, error=CountUnknownError("a lie"))
+        original(self, operation, completion)
+
+    original = Client._complete
+    patch.setattr(Client, "_complete", lie)
+    return Factories()
+
+
 def never_ask_a_router_again(_: pytest.MonkeyPatch) -> Factories:
     class Shy(Router[Any]):
         def on_refused(self, peer: Any, now_s: float) -> None:
@@ -297,6 +308,7 @@ PLANTS: dict[str, Plant] = {
         call_an_applied_write_refused,
         call_everything_stable_at_once,
         call_a_confirmed_write_lost,
+        call_a_refused_write_durable,
         never_ask_a_router_again,
         serve_reads_without_asking_whether_it_leads,
         serve_reads_by_what_was_answered_before_they_came,
