@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from crescando.routing.batch import HEADER_BYTES
+
 CONFIG_CREDIT_BYTES = 1 << 20
 """Unstable configuration messages that a sender may have beyond its credit: some thousand votes."""
 
@@ -61,6 +63,15 @@ class RouterLimits:
     leaderless_s: float = 2.0
     eager_messages: int = 256
     eager_bytes: int = 64 << 10
+
+    @property
+    def undecided(self) -> int:
+        """Messages of one sender that may be undecided: twice what its credit allows.
+
+        What was refused or lost is remembered until the sender has been told:
+        this bounds how much that is.
+        """
+        return 2 * (self.sender_bytes + CONFIG_CREDIT_BYTES) // HEADER_BYTES
 
     def credit(self, held_bytes: int, n_senders: int) -> int:
         """Give the unstable bytes that a sender is granted.

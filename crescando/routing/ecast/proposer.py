@@ -124,6 +124,13 @@ class Proposer(Generic[C]):
         self._open_data += data
         self._open_config += config
 
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether everything has been learned that earlier leaders may have decided."""
+        if self.first_proposed is None:
+            return not self.broadcast.n_open and self.broadcast.can_propose()
+        return self.broadcast.learned >= self.first_proposed - 1
+
     # Taking in.
 
     def put(self, submission: Submission) -> bool:

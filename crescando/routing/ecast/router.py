@@ -20,10 +20,10 @@ from crescando.consensus.base import AtomicBroadcast, Ballot, BroadcastOutput
 from crescando.consensus.membership import Change
 from crescando.process import Output, earliest
 from crescando.routing.base import Config, NotStable
-from crescando.routing.batch import HEADER_BYTES, Submission, fault_of
+from crescando.routing.batch import Submission, fault_of
 from crescando.routing.ecast.backlog import Backlog, Refusing
 from crescando.routing.ecast.laggards import Laggards
-from crescando.routing.ecast.limits import CONFIG_CREDIT_BYTES, RouterLimits
+from crescando.routing.ecast.limits import RouterLimits
 from crescando.routing.ecast.messages import (
     Batch,
     ConfigRequest,
@@ -44,14 +44,14 @@ from crescando.routing.ecast.messages import (
     StableUpTo,
     Welcome,
 )
-from crescando.routing.ecast.mseq import Learned, MSeq, Run
+from crescando.routing.ecast.mseq import Departure, Learned, MSeq, Run
 from crescando.routing.ecast.notices import exceptions_of, notice_of
 from crescando.routing.ecast.presence import LeaderPresence
 from crescando.routing.ecast.proposer import Proposer
 from crescando.routing.ecast.reads import Reads
 from crescando.routing.ecast.snapshot import RouterSnapshot, restore, take_snapshot
 from crescando.routing.ecast.stability import Outbox, Window, entry_of
-from crescando.types import ProcessId
+from crescando.types import NO_POSITION, ProcessId
 
 C = TypeVar("C", bound=Config)
 
@@ -282,21 +282,26 @@ class Router(Generic[C]):
         return self.limits.credit(held, len(self._sessions))
 
     def _welcome(self, peer: ProcessId) -> None:
-        departure = self.mseq.departed.get(peer)
-        if departure is not None:
-            self._out.send.append((peer, Expelled(departure.position, departure.learned)))
+        if peer in self.mseq.departed:
+            self._expel(peer)
             return
         learned = self._taken(peer) if self._led else self.mseq.learned_of(peer)
         leader = self.broadcast.leader
         ballot = self._led_ballot or self.broadcast.ballot
         self._out.send.append((peer, Welcome(ballot, self._led, leader, learned, self._credit)))
 
+    def _expel(self, peer: ProcessId) -> None:
+        """Tell a process that it is no member; how far it came may be forgotten."""
+        departure = self.mseq.departed.get(peer) or Departure(self.mseq.position, 0)
+        self._out.send.append((peer, Expelled(departure.position, departure.learned)))
+
     def _taken(self, sender: ProcessId) -> int:
         """Give the number up to which we have, or the order has, a sender's messages."""
         return max(self.proposer.taken(sender), self.mseq.learned_of(sender))
 
     def _on_route(self, peer: ProcessId, submission: Submission) -> None:
-        if submission.sender != peer or fault_of(submission) or self._is_unacknowledged(submission):
+        n_undecided = submission.first - submission.acknowledged
+        if submission.sender != peer or fault_of(submission) or n_undecided > self.limits.undecided:
             self._out.reset.append(peer)
             return
         if not self._led or peer in self.mseq.departed:
@@ -308,20 +313,16 @@ class Router(Generic[C]):
             self._touched[peer] = None
             return
         if submission.first > taken + 1:
-            self._welcome(peer)
+            is_over = submission.acknowledged > 0 and self._is_forgotten(peer)
+            (self._expel if is_over else self._welcome)(peer)
             return
         fresh = submission.slice(taken + 1 - submission.first, len(submission))
         if not self.proposer.put(fresh):
             self._out.reset.append(peer)
 
-    def _is_unacknowledged(self, submission: Submission) -> bool:
-        """Whether its sender has so many messages undecided as no credit allows.
-
-        What was refused or lost is remembered until the sender has been told:
-        this bounds how much that is.
-        """
-        credit = 2 * (self.limits.sender_bytes + CONFIG_CREDIT_BYTES)
-        return submission.first - submission.acknowledged > credit // HEADER_BYTES
+    def _is_forgotten(self, peer: ProcessId) -> bool:
+        """Whether a process that was a member once is none any more; where it left is forgotten too."""
+        return self.proposer.is_caught_up and not self.mseq.config.is_member(peer)
 
     def _acknowledge(self, sender: ProcessId, acknowledged: int) -> None:
         if acknowledged > self._acknowledged.get(sender, 0):
@@ -347,6 +348,7 @@ class Router(Generic[C]):
 
     def _on_learned(self, instance: int, batch: Batch) -> None:
         before = self.mseq.config
+        self.window.take_acknowledged(batch.submissions)
         learned = self.mseq.learn(instance, batch, defers=True)
         if self.mseq.config is not before:
             self.broadcast.attest(instance, self.mseq.config.digest())
@@ -392,13 +394,9 @@ class Router(Generic[C]):
             if self._led and sender in self._sessions:
                 self._welcome(sender)
         for sender in sorted((learned.void - learned.gaps) | learned.suspected):
-            if sender not in self._sessions:
-                continue
-            if sender in self.mseq.departed:
-                self._welcome(sender)
-            elif self._led:
-                # Not even its join had effect: saying it again would not help.
-                self._out.send.append((sender, Expelled(self.mseq.position, 0)))
+            # If not even its join had effect, saying it again would not help.
+            if sender in self._sessions and (self._led or sender in self.mseq.departed):
+                self._expel(sender)
 
     def _settle(self, senders: set[ProcessId]) -> None:
         for sender in sorted(senders):
@@ -413,6 +411,7 @@ class Router(Generic[C]):
         if upto > self._hinted:
             self._hinted = upto
             self._settle(self.window.stabilise(upto, hint.lost, frozenset(hint.unstable), hint.trimmed))
+            self._forget_strangers()
             for instance, runs in self._backlog.drop(upto, hint):
                 self._enter_refusals(instance, runs)
 
@@ -518,12 +517,7 @@ class Router(Generic[C]):
 
     def _inject(self, now_s: float) -> None:
         """Route the snapshot reads that may run at the position reached."""
-        first = self.proposer.first_proposed
-        if first is None:
-            is_caught_up = not self.broadcast.n_open and self.broadcast.can_propose()
-        else:
-            is_caught_up = self.broadcast.learned >= first - 1
-        proven = self.broadcast.answered_round if is_caught_up else 0
+        proven = self.broadcast.answered_round if self.proposer.is_caught_up else 0
         self.reads.inject(self.mseq, self.window.outboxes, proven=proven, now_s=now_s)
         self._due.update(dict.fromkeys(self.reads.waiting))
 
@@ -561,12 +555,23 @@ class Router(Generic[C]):
         ballot, credit = self.broadcast.ballot, self._credit
         for peer in self._next_pulsed():
             outbox = self.window.outboxes.get(peer)
-            if outbox is not None and outbox.is_open:
-                idle = outbox.previous if outbox.entries else self.mseq.position
-                self._out.send.append((peer, Pulse(ballot, idle, credit)))
-        self.window.keep_lost(self.mseq.learned.keys() | self.mseq.departed.keys())
+            if outbox is None or not outbox.is_open:
+                continue
+            if outbox.previous >= 0 and self._is_forgotten(peer):
+                self._expel(peer)
+                outbox.close()
+                continue
+            # Only who is or was a member is ever told of a position.
+            idle = self.mseq.position if self.mseq.config.is_member(peer) else NO_POSITION
+            self._out.send.append((peer, Pulse(ballot, outbox.previous if outbox.entries else idle, credit)))
+        self._forget_strangers()
         notice = notice_of(self.broadcast.learned, self.window, self._refusing)
         self._out.send.extend((router, notice) for router in self.broadcast.peers)
+
+    def _forget_strangers(self) -> None:
+        """Keep nothing of processes that are no members and have no session."""
+        senders = self.mseq.learned.keys() | self.mseq.departed.keys()
+        self.window.keep(senders, lambda p: p in self._sessions or self.mseq.config.is_member(p))
 
     def _next_pulsed(self) -> list[ProcessId]:
         if not self._pulsed:

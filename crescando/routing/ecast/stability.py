@@ -12,7 +12,7 @@ Sources: RB13 Alg. 2 lines 11–12 and 17–27; EC11 §4.6 (quiescence).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
@@ -453,10 +453,19 @@ class Window(Generic[C]):
         pending = self._pending.get(sender)
         return pending[0][0] - 1 if pending else learned
 
-    def keep_lost(self, senders: Set[ProcessId]) -> None:
-        """Forget the lost numbers of all but some senders."""
+    def keep(self, senders: Set[ProcessId], is_there: Callable[[ProcessId], bool]) -> None:
+        """Forget the lost numbers of all but some senders, and the empty outboxes of who is not there."""
         for sender in [known for known in self.lost if known not in senders]:
             del self.lost[sender]
+        for process, outbox in list(self.outboxes.items()):
+            if not outbox.entries and not is_there(process):
+                del self.outboxes[process]
+
+    def take_acknowledged(self, submissions: Iterable[Submission]) -> None:
+        """Forget what senders say in learned messages that they have been told."""
+        if self.lost:
+            for submission in submissions:
+                self.forget_lost(submission.sender, submission.acknowledged)
 
     def forget_lost(self, sender: ProcessId, acknowledged: int) -> None:
         """Forget lost numbers that the sender has been told."""
