@@ -93,6 +93,7 @@ class Client:
             me,
             direct_numbers,
             open_max=self.limits.snapshot_reads,
+            bytes_max=self.limits.snapshot_bytes,
             batch_max=self.limits.batch_operations,
         )
         self._watch = QuorumWatch(self.limits.unreachable_s, self.limits.silence_s)

@@ -36,8 +36,9 @@ class ClientLimits:
         became of its last messages. More than a slow owner may take to confirm.
     resubmissions : int
         How often a read is sent again because its owner does not answer.
-    snapshot_reads : int
-        Snapshot reads that may be open at once; others wait.
+    snapshot_reads, snapshot_bytes : int
+        Snapshot reads that may be open at once; others wait. Half of what a router
+        lets wait, where attempts that were given up may still be.
     unreachable_s : float
         Time without a session with any router after which nothing is taken.
     silence_s : float
@@ -58,5 +59,6 @@ class ClientLimits:
     verdict_s: float = 30.0
     resubmissions: int = 16
     snapshot_reads: int = 4096
+    snapshot_bytes: int = 2 << 20
     unreachable_s: float = 2.0
     silence_s: float = 60.0

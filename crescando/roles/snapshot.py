@@ -9,7 +9,9 @@ ever. An attempt is given up when a router or a destination refuses it,
 when its router leads no more or any session that may carry its answers has
 ended, and when it takes too long; then the whole read is a new attempt. It ends
 when it is answered or refused for good, or when attempts have failed for so long
-that more would not help: whoever asked may have stopped waiting long before.
+that more would not help: whoever asked may have stopped waiting long before. A router
+with too many reads waiting makes a client pause: its reads wait here, and make
+whoever asks for more wait, instead of knocking one by one.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from crescando.client.base import Request
 from crescando.engine.statement import encode_call, encode_parameters, encode_shapes
 from crescando.process import earliest
 from crescando.roles.flight import InFlight
-from crescando.routing.batch import Message, submission
+from crescando.routing.batch import HEADER_BYTES, Message, submission
 from crescando.routing.ecast.messages import Inject, ReadRefused
 from crescando.types import MessageKind, ProcessId
 
@@ -30,6 +32,11 @@ RETRY_S = 0.01
 """Pause before a refused read is sent again; doubled with each refusal of it."""
 
 RETRY_S_MAX = 0.2
+
+PAUSE_S = 0.01
+"""Pause of all reads when the router has too many; doubled until one is answered."""
+
+PAUSE_S_MAX = 0.5
 
 PATIENCE_S = 1.0
 """How long an attempt may take before another is made; doubled with each, since scans may be slow."""
@@ -61,6 +68,7 @@ class _Attempt:
     read: _Read
     flight: InFlight
     give_up_s: float
+    n_bytes: int
 
 
 class SnapshotReads:
@@ -73,6 +81,8 @@ class SnapshotReads:
         Gives numbers above 0 for what is asked outside the order, each once.
     open_max, batch_max : int
         Attempts that may be open at once, and that one message holds.
+    bytes_max : int
+        What open attempts may weigh together, one larger read apart.
 
     Attributes
     ----------
@@ -82,12 +92,18 @@ class SnapshotReads:
         When an attempt is given up or made again.
     """
 
-    def __init__(self, me: ProcessId, numbers: Iterator[int], *, open_max: int, batch_max: int) -> None:
+    def __init__(
+        self, me: ProcessId, numbers: Iterator[int], *, open_max: int, batch_max: int, bytes_max: int
+    ) -> None:
         self.me = me
         self.retried = 0
         self._numbers = numbers
         self._open_max = open_max
         self._batch_max = batch_max
+        self._bytes_max = bytes_max
+        self._open_bytes = 0
+        self._pause_s = PAUSE_S
+        self._paused_until_s = 0.0
         self._waiting: deque[_Read] = deque()
         self._unnumbered: dict[int, list[_Read]] = {}
         self._later: list[tuple[float, _Read]] = []
@@ -139,11 +155,23 @@ class SnapshotReads:
 
     def finish(self, number: int) -> None:
         """Forget an attempt whose read has its outcome."""
-        del self._attempts[-number]
+        self._close(-number)
+        self._pause_s = PAUSE_S
+
+    def _close(self, number: int) -> _Read:
+        attempt = self._attempts.pop(number)
+        self._open_bytes -= attempt.n_bytes
+        return attempt.read
+
+    @property
+    def open_bytes(self) -> int:
+        """What is sent and has neither an answer nor been given up."""
+        return self._open_bytes
 
     def on_refused(self, message: ReadRefused, now_s: float) -> list[InFlight]:
         """Give up refused attempts; gives those that must not be made again."""
         final: list[InFlight] = []
+        again: list[_Read] = []
         for number in message.numbers:
             attempt = self._attempts.get(number)
             if attempt is None:
@@ -151,12 +179,20 @@ class SnapshotReads:
             if message.is_final:
                 final.append(attempt.flight)
                 continue
-            del self._attempts[number]
-            read = attempt.read
+            read = self._close(number)
             self.retried += 1
-            if not self._expire(read, now_s):
-                self._later.append((now_s + read.retry_s, read))
-                read.retry_s = min(2 * read.retry_s, RETRY_S_MAX)
+            if self._expire(read, now_s):
+                continue
+            if message.pauses:
+                again.append(read)
+                continue
+            self._later.append((now_s + read.retry_s, read))
+            read.retry_s = min(2 * read.retry_s, RETRY_S_MAX)
+        if message.pauses and now_s >= self._paused_until_s:
+            # What else was sent before this came is refused for the same reason.
+            self._paused_until_s = now_s + self._pause_s
+            self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
+        self._waiting.extendleft(reversed(again))
         return final
 
     def _expire(self, read: _Read, now_s: float) -> bool:
@@ -180,6 +216,7 @@ class SnapshotReads:
         attempts = [attempt.read for attempt in self._attempts.values()]
         reads = [*attempts, *(read for _, read in self._later), *self._waiting]
         self._attempts.clear()
+        self._open_bytes = 0
         self._later.clear()
         self._waiting.clear()
         self._unnumbered.clear()
@@ -218,14 +255,21 @@ class SnapshotReads:
             self._later = [(due_s, read) for due_s, read in self._later if now_s < due_s]
             self._waiting.extendleft(reversed(due))
         messages: list[Inject] = []
-        while self._waiting and len(self._attempts) < self._open_max:
+        is_paused = now_s < self._paused_until_s
+        while self._waiting and len(self._attempts) < self._open_max and not is_paused:
             reads = self._take_batch()
             if not reads:
                 break
             messages.append(self._inject(reads, now_s, seen, offset))
-            self._give_up_at_s = earliest(self._give_up_at_s, now_s + min(r.patience_s for r in reads))
+            self._give_up_at_s = earliest(
+                self._give_up_at_s, now_s + min(read.patience_s for read, _ in reads)
+            )
         again_s = min((due_s for due_s, _ in self._later), default=None)
-        self.wake_at_s = earliest(again_s, self._give_up_at_s if self._attempts else None)
+        self.wake_at_s = earliest(
+            again_s,
+            self._give_up_at_s if self._attempts else None,
+            self._paused_until_s if is_paused and self._waiting else None,
+        )
         return messages
 
     def _give_up(self, now_s: float, *, everything: bool) -> None:
@@ -233,7 +277,7 @@ class SnapshotReads:
         for number, attempt in list(self._attempts.items()):
             is_late = now_s >= attempt.give_up_s
             if everything or is_late:
-                del self._attempts[number]
+                self._close(number)
                 if is_late:
                     attempt.read.patience_s = min(2 * attempt.read.patience_s, PATIENCE_S_MAX)
                 self.retried += 1
@@ -244,31 +288,48 @@ class SnapshotReads:
         left = (attempt.give_up_s for attempt in self._attempts.values())
         self._give_up_at_s = min(left, default=None)
 
-    def _take_batch(self) -> list[_Read]:
-        """Take reads that wait for the same write of their session, which is on its way."""
+    def _take_batch(self) -> list[tuple[_Read, bytes]]:
+        """Take reads, with their parameters, that wait for the same write of their session.
+
+        That write is on its way; of one that is not nothing is taken.
+        """
         room = min(self._batch_max, self._open_max - len(self._attempts))
-        taken: list[_Read] = []
+        taken: list[tuple[_Read, bytes]] = []
         written = self._waiting[0].written
         if written is None:
             return taken
+        n_bytes = self._open_bytes
         while self._waiting and len(taken) < room and self._waiting[0].written == written:
-            taken.append(self._waiting.popleft())
+            request = self._waiting[0].request
+            parameters = encode_parameters(request.shape, request.parameters)
+            n_bytes += _weight(parameters)
+            if n_bytes > self._bytes_max and (taken or self._attempts):
+                break
+            taken.append((self._waiting.popleft(), parameters))
         return taken
 
-    def _inject(self, reads: list[_Read], now_s: float, seen: int, offset: Callable[[], int]) -> Inject:
+    def _inject(
+        self, reads: list[tuple[_Read, bytes]], now_s: float, seen: int, offset: Callable[[], int]
+    ) -> Inject:
         messages: list[Message] = []
         shapes: dict[bytes, int] = {}
-        for read in reads:
+        for read, parameters in reads:
             number, request = next(self._numbers), read.request
             shape = request.shape
             code = shapes.setdefault(shape.encode(), len(shapes))
-            payload = encode_call(code, encode_parameters(shape, request.parameters))
+            payload = encode_call(code, parameters)
             kind, ranges = MessageKind.READ, request.ranges
             messages.append(Message(self.me, number, kind, shape.table, ranges, offset(), payload))
             if read.give_up_s is None:
                 read.give_up_s = now_s + LIFE_S
             flight = InFlight(read.token, -number, request, list(ranges))
-            self._attempts[number] = _Attempt(read, flight, now_s + read.patience_s)
+            n_bytes = _weight(parameters)
+            self._attempts[number] = _Attempt(read, flight, now_s + read.patience_s, n_bytes)
+            self._open_bytes += n_bytes
         # One that has been taken from those that wait has a number to wait for.
-        written = reads[0].written or 0
+        written = reads[0][0].written or 0
         return Inject(submission(messages, shared=encode_shapes(tuple(shapes))), seen, written)
+
+
+def _weight(parameters: bytes) -> int:
+    return len(parameters) + HEADER_BYTES

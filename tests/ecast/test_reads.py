@@ -12,8 +12,7 @@ import pytest
 from crescando.consensus.base import Ballot
 from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.routing.base import ReadsEvent
-from crescando.routing.batch import Delivery, gather, submission
-from crescando.routing.ecast import reads as reads_module
+from crescando.routing.batch import HEADER_BYTES, Delivery, gather, submission
 from crescando.routing.ecast.application import Application
 from crescando.routing.ecast.limits import RouterLimits
 from crescando.routing.ecast.messages import (
@@ -333,14 +332,96 @@ def test_what_is_held_is_refused_when_the_leadership_ends(stage: Stage) -> None:
     assert [m.numbers for m in stage.of(ReadRefused)] == [(1,)]
 
 
-def test_what_is_held_is_bounded(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reads_module, "CLIENT_READS_MAX", 3)
+@pytest.mark.parametrize(
+    ("limits", "is_for_all"),
+    [
+        (RouterLimits(client_reads=3), False),
+        (RouterLimits(client_read_bytes=4 * HEADER_BYTES), False),
+        (RouterLimits(reads=2), True),
+        (RouterLimits(read_bytes=4 * HEADER_BYTES), True),
+    ],
+)
+def test_what_is_held_is_bounded_of_each_client_and_of_all(limits: RouterLimits, is_for_all: bool) -> None:
+    stage = Stage(limits)
+    stage.lead()
 
     stage.ask(FULL_RING, FULL_RING, first=1, seen=1 << 40)
     stage.ask(FULL_RING, FULL_RING, first=3, seen=1 << 40)
-    stage.ask(FULL_RING, FULL_RING, first=1, seen=1 << 40, client=OTHER)
+    stage.ask(FULL_RING, first=1, seen=1 << 40, client=OTHER)
 
-    assert [m.numbers for m in stage.of(ReadRefused)] == [(3, 4)]
+    refused = stage.of(ReadRefused)
+    assert [message.numbers for message in refused] == [(3, 4)] + [(1,)] * is_for_all
+    assert all(message.pauses and not message.is_final for message in refused)
+
+
+def test_one_message_larger_than_a_clients_share_is_taken_if_it_has_nothing_else() -> None:
+    stage = Stage(RouterLimits(client_reads=1, client_read_bytes=1))
+    stage.lead()
+
+    stage.ask(FULL_RING, FULL_RING)
+    stage.ask(FULL_RING, FULL_RING, first=3)
+
+    assert not stage.of(ReadRefused)
+    assert len(stage.router.reads.allowance) == 0
+
+
+def crowded_stage(limits: RouterLimits) -> Stage:
+    """A router that may send nothing more to the owners of one range."""
+    stage = Stage(limits)
+    stage.lead()
+    for number in (1, 2, 3):
+        stage.learn(write(number, point(S0, S1)))
+    return stage
+
+
+def test_reads_that_wait_for_a_destination_count_until_they_are_sent() -> None:
+    stage = crowded_stage(RouterLimits(credit_bytes=1, client_reads=2))
+    for number in (1, 2, 3):
+        stage.ask(point(S0, S1), first=number)
+    stage.ask(point(S0, S1), client=OTHER)
+    refused = [m.numbers for m in stage.of(ReadRefused)]
+
+    for instance in (1, 2, 3):
+        for storage in (S0, S1):
+            stage.tell(storage, Confirm(position(instance, 0)))
+    stage.ask(point(S0, S1), first=4)
+
+    assert refused == [(3,)]
+    assert len(stage.of(ReadRefused)) == 1
+    assert (stage.router.reads.allowance.n_reads, stage.router.reads.allowance.n_bytes) == (0, 0)
+
+
+def test_what_waits_for_one_destination_is_bounded_and_holds_up_nothing_for_others() -> None:
+    room = 3 * HEADER_BYTES
+    stage = crowded_stage(RouterLimits(credit_bytes=1, queued_read_bytes=room))
+    router = stage.router
+    for number in range(1, 41):
+        # All in one turn: each must see what those before it have taken.
+        router.on_message(CLIENT, Inject(submission([read(number, point(S0, S1))]), -1, 0), 0.0)
+    stage.flush()
+    stage.ask(point(S1, S2), first=99)
+
+    refused = stage.of(ReadRefused)
+    assert router.reads.allowance.n_bytes <= 2 * (room + 2 * HEADER_BYTES)
+    assert len(refused) == 40 - router.reads.allowance.n_reads
+    assert not any(message.is_final or message.pauses for message in refused)
+    assert S2 in stage.destinations()
+
+
+@pytest.mark.parametrize("how", ["client", "destination", "leadership"])
+def test_what_is_given_up_counts_no_more(how: str) -> None:
+    stage = crowded_stage(RouterLimits(credit_bytes=1))
+    stage.ask(point(S0, S1), first=1)
+    stage.ask(point(S0, S1), first=2, seen=1 << 40)
+    assert stage.router.reads.allowance.n_reads == 2
+
+    if how == "leadership":
+        stage.order.depose(Ballot(9, R2))
+        stage.flush()
+    for peer in {"client": (CLIENT,), "destination": (S0, S1, CLIENT), "leadership": ()}[how]:
+        stage.router.on_disconnected(peer, 0.0)
+
+    assert stage.router.reads.allowance.n_reads == {"client": 1, "destination": 0, "leadership": 0}[how]
 
 
 # Destinations.

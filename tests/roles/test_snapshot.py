@@ -10,12 +10,13 @@ import pytest
 
 from crescando.client.base import ReadOutcome, SchemaChanged
 from crescando.engine.base import Failed, Results
-from crescando.engine.statement import decode_call, decode_shapes
+from crescando.engine.statement import decode_call, decode_shapes, encode_parameters
 from crescando.errors import ClosedError, NoQuorumError, ReadLostError, RefusedError
 from crescando.process import Output
 from crescando.roles.limits import ClientLimits
-from crescando.roles.snapshot import LIFE_S, PATIENCE_S, RETRY_S
+from crescando.roles.snapshot import LIFE_S, PATIENCE_S, PAUSE_S, RETRY_S
 from crescando.routing.base import ExpelledEvent
+from crescando.routing.batch import HEADER_BYTES
 from crescando.routing.ecast.messages import Inject, Quorum, ReadRefused
 from crescando.types import FULL_RING, ProcessId
 from tests.roles.stage import sent
@@ -114,6 +115,65 @@ def test_a_refused_read_is_asked_again_after_ever_longer_pauses() -> None:
 
     assert pauses == [1, 2, 4, 8, 16, 20]
     assert desk.outcome(100) is None
+
+
+def full(desk: Desk, *attempts: int) -> Output:
+    return desk.tell(ROUTER, ReadRefused(attempts, "too many reads wait at the router", pauses=True))
+
+
+def test_a_router_that_has_too_many_reads_makes_all_wait_and_nobody_fails() -> None:
+    desk = Desk()
+    first, second = numbers(ask(desk, 100)) + numbers(ask(desk, 101))
+
+    outputs = [full(desk, first), full(desk, second), ask(desk, 102), desk.pass_time(PAUSE_S * 0.9)]
+    again = desk.pass_time(PAUSE_S * 0.2)
+
+    assert not any(asked(output) for output in outputs)
+    assert outputs[-1].wake_at_s is not None
+    assert len(numbers(again)) == 3
+    assert desk.core.n_in_flight == 3
+    assert all(desk.outcome(token) is None for token in (100, 101, 102))
+
+
+def test_pauses_grow_until_a_read_is_answered() -> None:
+    desk = Desk()
+    (number,) = numbers(ask(desk, 100))
+    pauses = []
+
+    for answers in (False,) * 8 + (True,):
+        if answers:
+            desk.tell(S0, rows(-number, (FULL_RING,), 1, at=70))
+            (number,) = numbers(ask(desk, 101))
+        full(desk, number)
+        start_s = desk.now_s
+        found: list[int] = []
+        while not found:
+            found = numbers(desk.pass_time(PAUSE_S / 4))
+        (number,) = found
+        pauses.append(int((desk.now_s - start_s) / PAUSE_S))
+
+    assert pauses == [1, 2, 4, 8, 16, 32, 50, 50, 1]
+
+
+def test_what_open_reads_weigh_is_bounded_and_the_rest_waits() -> None:
+    one = HEADER_BYTES + len(encode_parameters(SNAPSHOT.shape, SNAPSHOT.parameters))
+    desk = Desk(ClientLimits(snapshot_bytes=2 * one))
+    first = numbers(ask(desk, 100, 101, 102))
+
+    second = numbers(refuse(desk, first[0], is_final=True))
+
+    assert len(first) == 2
+    assert len(second) == 1
+    assert desk.core.n_in_flight == 2
+
+
+def test_a_read_that_weighs_more_than_the_bound_is_sent_alone() -> None:
+    desk = Desk(ClientLimits(snapshot_bytes=1))
+
+    first = numbers(ask(desk, 100, 101))
+    second = numbers(desk.tell(S0, rows(-first[0], (FULL_RING,), 1)))
+
+    assert (len(first), len(second)) == (1, 1)
 
 
 def test_a_final_refusal_ends_it() -> None:

@@ -46,6 +46,13 @@ class RouterLimits:
         Time without a leader that a majority backs, after which application
         processes are told, and how long snapshot reads are held; at least two
         election times.
+    client_reads, client_read_bytes : int
+        Snapshot reads that wait for one client at most, one larger message apart.
+        Twice what a client process lets be open by itself.
+    reads, read_bytes : int
+        Snapshot reads that wait for all clients together.
+    queued_read_bytes : int
+        Snapshot reads that wait for one destination whose credit is used up.
     eager_messages, eager_bytes : int
         While an instance is open, so much must wait before the next one is
         proposed: under load batches grow by themselves.
@@ -61,6 +68,11 @@ class RouterLimits:
     max_lag_s: float = 10.0
     pulse_s: float = 0.1
     leaderless_s: float = 2.0
+    client_reads: int = 8192
+    client_read_bytes: int = 4 << 20
+    reads: int = 1 << 17
+    read_bytes: int = 64 << 20
+    queued_read_bytes: int = 4 << 20
     eager_messages: int = 256
     eager_bytes: int = 64 << 10
 

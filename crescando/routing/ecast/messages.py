@@ -213,12 +213,14 @@ class ReadRefused(msgspec.Struct, frozen=True, array_like=True, tag="read-refuse
     """Attempts of snapshot reads that will not be answered in full.
 
     Told by a router or by a destination. Unless `is_final`, the client sends
-    the whole read again.
+    the whole read again; if it `pauses`, not before a while has passed, and
+    nothing else meanwhile.
     """
 
     numbers: tuple[int, ...]
     reason: str
     is_final: bool = False
+    pauses: bool = False
 
 
 class Quorum(msgspec.Struct, frozen=True, array_like=True, tag="quorum"):

@@ -6,12 +6,13 @@ everything at or below p and before anything above it. None is routed before a
 majority has answered, under the leader's ballot, a question that was put after
 the read had come: till then another leader may have acknowledged what this one
 does not know, and a destination declared failed meanwhile would not know it
-either (INV-10). No clock is asked for that (Ongaro 2014, §6.4, "read index").
-Nor is a read routed before the leader has learned all that its predecessors may
-have decided, nor below what its session has seen or written; till then it is
-held. What is held and what waits for a destination is bounded, in time and in
-bytes; over it reads are refused, and their clients send them again, whole, as
-other attempts. A read is never sent twice by one router.
+either (INV-10). No clock is asked for that (Ongaro 2014, §6.4, "read index"). Nor is a
+read routed before the leader has learned all that its predecessors may have
+decided, nor below what its session has seen or written; till then it is held.
+What is held and what waits for a destination is bounded, in time, number and
+bytes, of each client and of all (`allowance`); over it reads are refused with
+the word to pause, and their clients send them later, whole, as other attempts.
+A read is never sent twice by one router.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from crescando.consensus.base import Ballot
 from crescando.process import earliest
 from crescando.routing.base import Config, Refusal, Route, Routes, route
 from crescando.routing.batch import I64, Delivery, Submission, fault_of
+from crescando.routing.ecast.allowance import Allowance
+from crescando.routing.ecast.limits import RouterLimits
 from crescando.routing.ecast.messages import DeliverRead, Inject, ReadRefused
 from crescando.routing.ecast.mseq import MSeq
 from crescando.routing.ecast.split import split
@@ -36,21 +39,14 @@ from crescando.types import MessageKind, ProcessId, instance_of
 
 C = TypeVar("C", bound=Config)
 
-CLIENT_READS_MAX = 4096
-"""Reads held for one client, one larger message apart; several turns' worth."""
-
-HELD_BYTES_MAX = 64 << 20
-"""Reads held for all clients."""
-
-QUEUED_BYTES_MAX = 4 << 20
-"""Reads that wait for one destination whose credit is used up."""
-
 ALTERNATIVES = 8
 """Replica offsets tried for a read that its own one leads to a busy or lost destination."""
 
-_IDLE, _BUSY, _UNREACHABLE = 0, 1, 2
+_IDLE, _BUSY, _FULL, _UNREACHABLE = 0, 1, 2, 3
 
 _NOBODY = Refusal("no owner of some range has a session with the router")
+_CROWDED = Refusal("too many reads wait for an owner of some range")
+_PASSING = frozenset({_NOBODY, _CROWDED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +56,6 @@ class _Held:
     inject: Inject
     proof: int
     due_s: float
-
-    @property
-    def n_bytes(self) -> int:
-        return self.inject.reads.n_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,26 +72,28 @@ class Reads(Generic[C]):
 
     Parameters
     ----------
-    hold_s : float
-        How long reads are held before they are refused; a client asks again.
-        Two election times at least: a leader that is backed may need two rounds,
-        and a read that is asked again begins anew.
+    limits : RouterLimits
+        Reads are held for `leaderless_s` before they are refused, and a client asks
+        again. These are two election times at least: a leader that is backed may
+        need two rounds, and a read that is asked again begins anew.
 
     Attributes
     ----------
+    allowance : Allowance
+        What is held, and what waits for destinations.
     injected, refused : int
         How many reads were routed, and how many attempts were refused.
     proof : int
         The round of questions that the youngest of the held reads waits for; 0 if none is held.
     """
 
-    def __init__(self, hold_s: float) -> None:
-        self.hold_s = hold_s
+    def __init__(self, limits: RouterLimits) -> None:
+        self.limits = limits
+        self.allowance = Allowance(limits)
         self.injected = 0
         self.refused = 0
         self.proof = 0
         self._held: dict[ProcessId, deque[_Held]] = {}
-        self._held_bytes = 0
         self._queued: dict[ProcessId, deque[_Queued]] = {}
         self._queued_bytes: dict[ProcessId, int] = {}
         self._refusals: list[tuple[ProcessId, ReadRefused]] = []
@@ -122,29 +116,25 @@ class Reads(Generic[C]):
         reads = inject.reads
         if reads.sender != client or fault_of(reads) or (reads.kind != MessageKind.READ).any():
             return False
-        queue = self._held.setdefault(client, deque())
-        n_held = sum(len(held.inject.reads) for held in queue)
         if not is_led:
             self._refuse(client, _numbers(reads), "this router does not lead")
-        elif (
-            n_held > max(0, CLIENT_READS_MAX - len(reads))
-            or self._held_bytes + reads.n_bytes > HELD_BYTES_MAX
-        ):
-            self._refuse(client, _numbers(reads), "the router holds too many reads")
+        elif not self.allowance.admits(client, len(reads), reads.n_bytes):
+            self._refuse(client, _numbers(reads), "too many reads wait at the router", pauses=True)
         else:
-            queue.append(_Held(inject, proof, now_s + self.hold_s))
+            due_s = now_s + self.limits.leaderless_s
+            self._held.setdefault(client, deque()).append(_Held(inject, proof, due_s))
+            self.allowance.add(client, len(reads), reads.n_bytes)
             self.proof = proof
-            self._held_bytes += reads.n_bytes
-        if not queue:
-            del self._held[client]
         return True
 
     def end_session(self, peer: ProcessId) -> None:
         """Forget what a client asked, and refuse what waits for a destination."""
-        for held in self._held.pop(peer, ()):
-            self._held_bytes -= held.n_bytes
+        queue = self._held.pop(peer, None)
+        while queue:
+            self._release(queue)
         self._queued_bytes.pop(peer, None)
         for queued in self._queued.pop(peer, ()):
+            self._discount(queued)
             for part in queued.parts:
                 self._refuse(part.sender, part.number.tolist(), f"the session with {peer} ended")
 
@@ -153,10 +143,10 @@ class Reads(Generic[C]):
         for peer in list(self._queued):
             self.end_session(peer)
         for client, queue in self._held.items():
-            for held in queue:
-                self._refuse(client, _numbers(held.inject.reads), "the leader has changed")
+            while queue:
+                self._refuse(client, _numbers(self._release(queue).reads), "the leader has changed")
         self._held.clear()
-        self._held_bytes = self.proof = 0
+        self.proof = 0
 
     # A turn of the leader.
 
@@ -186,16 +176,19 @@ class Reads(Generic[C]):
         for process, given in parts.items():
             queued = _Queued(_reached(mseq), tuple(given), sum(part.n_bytes for part in given))
             self._queued.setdefault(process, deque()).append(queued)
-            self._queued_bytes[process] = self._queued_bytes.get(process, 0) + queued.n_bytes
         for client in [client for client, queue in self._held.items() if not queue]:
             del self._held[client]
         if not self._held:
             self.proof = 0
 
     def _release(self, queue: deque[_Held]) -> Inject:
-        held = queue.popleft()
-        self._held_bytes -= held.n_bytes
-        return held.inject
+        inject = queue.popleft().inject
+        self.allowance.remove(inject.reads.sender, len(inject.reads), inject.reads.n_bytes)
+        return inject
+
+    def _discount(self, queued: _Queued) -> None:
+        for part in queued.parts:
+            self.allowance.remove(part.sender, len(part), part.n_bytes)
 
     @property
     def is_asked(self) -> bool:
@@ -215,6 +208,7 @@ class Reads(Generic[C]):
         while queue and (unsent is None or instance_of(queue[0].position) < unsent):
             queued = queue.popleft()
             self._queued_bytes[process] -= queued.n_bytes
+            self._discount(queued)
             messages.append(DeliverRead(ballot, queued.position, outbox.previous, queued.parts))
         if queue is not None and not queue:
             del self._queued[process], self._queued_bytes[process]
@@ -257,23 +251,35 @@ class Reads(Generic[C]):
                 continue
             numbers = (reads.first + np.flatnonzero(routes.group == number)).tolist()
             if numbers:
-                self._refuse(reads.sender, numbers, target.reason, is_final=target is not _NOBODY)
+                self._refuse(reads.sender, numbers, target.reason, is_final=target not in _PASSING)
         positions = np.full(len(reads), _reached(mseq), np.int64)
         for process, part in split(reads, 0, routes, positions):
             parts.setdefault(process, []).append(part)
+            # At once: what the next client asks in this turn must not count on the same room.
+            self._queued_bytes[process] = self._queued_bytes.get(process, 0) + part.n_bytes
+            self.allowance.add(part.sender, len(part), part.n_bytes)
             self.injected += len(part)
 
     def _rank(self, process: ProcessId, outboxes: Mapping[ProcessId, Outbox[C]]) -> int:
         outbox = outboxes.get(process)
         if outbox is None or not outbox.is_open:
             return _UNREACHABLE
-        if self._queued_bytes.get(process, 0) > QUEUED_BYTES_MAX:
-            return _UNREACHABLE
-        return _BUSY if outbox.n_sent < len(outbox.entries) else _IDLE
+        if outbox.n_sent == len(outbox.entries):
+            return _IDLE
+        is_full = self._queued_bytes.get(process, 0) >= self.limits.queued_read_bytes
+        return _FULL if is_full or self.allowance.is_used_up else _BUSY
 
-    def _refuse(self, client: ProcessId, numbers: list[int], reason: str, *, is_final: bool = False) -> None:
+    def _refuse(
+        self,
+        client: ProcessId,
+        numbers: list[int],
+        reason: str,
+        *,
+        is_final: bool = False,
+        pauses: bool = False,
+    ) -> None:
         self.refused += len(numbers)
-        self._refusals.append((client, ReadRefused(tuple(numbers), reason, is_final)))
+        self._refusals.append((client, ReadRefused(tuple(numbers), reason, is_final, pauses)))
 
 
 def _reached(mseq: MSeq[C]) -> int:
@@ -306,7 +312,7 @@ def _best_routes(config: Config, reads: Submission, rank: Callable[[ProcessId], 
             better = np.flatnonzero((routes.group == number) & (best > reached))
             if len(better):
                 best[better], choice[better] = reached, len(targets)
-                targets.append(target)
+                targets.append(_CROWDED if reached == _FULL else target)
         if not best.any():
             break
     return Routes(choice, tuple(targets))

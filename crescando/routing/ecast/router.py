@@ -92,7 +92,7 @@ class Router(Generic[C]):
         self.window: Window[C] = Window(self.limits.lag_bytes)
         self.proposer: Proposer[C] = Proposer(broadcast, self.limits)
         self.laggards = Laggards(self.limits.max_lag_s)
-        self.reads: Reads[C] = Reads(self.limits.leaderless_s)
+        self.reads: Reads[C] = Reads(self.limits)
         self.presence = LeaderPresence(self.limits.leaderless_s)
         self._config_type = type(config)
         self._sessions: dict[ProcessId, None] = {}
