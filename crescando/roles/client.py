@@ -283,7 +283,8 @@ class Client:
             self._snapshots.wake_at_s,
             self._watch.wake_at_s,
             min(self._reconnect.values(), default=None),
-            self._submitted_s + self.limits.stall_s if self._waiting else None,
+            # What time alone cannot submit must not be waited for: it would be due at once, for ever.
+            self._submitted_s + self.limits.stall_s if self._waiting and self._may_submit(float("inf")) else None,
         )
         return out
 

@@ -819,3 +819,18 @@ def test_two_replica_reads_do_not_answer_each_other() -> None:
     requests = [m.request for m in sent(desk.flush(), ReadReplica)]
 
     assert len(set(requests)) == 3
+
+
+def test_a_client_whose_submissions_all_stall_waits_for_an_answer_and_not_for_the_past() -> None:
+    desk = Desk(ClientLimits(open_submissions=1, stalled_submissions=2, stall_s=0.02))
+    desk.multicast.n_unstable = 1
+    desk.ask(add(1, 1))
+    first = desk.flush().wake_at_s
+    desk.multicast.n_unstable = 2
+    later = desk.pass_time(1.0)
+
+    assert first is not None
+    assert later.wake_at_s is None or later.wake_at_s > desk.now_s
+    desk.multicast.n_unstable = 0
+    desk.flush()
+    assert desk.numbers()[-1] == [2]
