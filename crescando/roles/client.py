@@ -284,7 +284,7 @@ class Client:
             self._watch.wake_at_s,
             min(self._reconnect.values(), default=None),
             # What time alone cannot submit must not be waited for: it would be due at once, for ever.
-            self._submitted_s + self.limits.stall_s if self._waiting and self._may_submit(float("inf")) else None,
+            self._submitted_s + self.limits.stall_s if self._waiting and self._may_submit(1e99) else None,
         )
         return out
 

@@ -416,6 +416,7 @@ class Storage:
             ledger.scopes.pop(partials.number, None)
         for failed in results.failed:
             _, is_write = ledger.scopes.pop(failed.number, ((), False))
+            ledger.report_all.discard(failed.number)
             if is_write:
                 ledger.keep(ledger.failed, failed.number, failed, self.limits.records)
         self._send_results(

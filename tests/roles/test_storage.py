@@ -451,6 +451,24 @@ def test_what_is_queued_is_promised_and_then_reported_for_all_it_owns() -> None:
     assert {count.key_range for count in write.counts} == set(CONFIG.owned_arcs(ME))
 
 
+def test_a_promise_about_a_write_that_is_refused_is_kept_no_longer() -> None:
+    desk = Desk()
+    desk.run()
+    desk.deliver(BOB, 1, insert(50))
+    desk.flush()
+    write = insert(1)
+    stale = msgspec.structs.replace(write.shape, schema_version=99)
+    desk.deliver(ALICE, 1, Request(stale, write.parameters, write.ranges))
+    desk.flush()
+
+    (answer,) = sent(desk.tell(ALICE, Inquire(1, (1,))), Inquired)
+    results = desk.run()
+
+    assert [q.number for q in answer.queued] == [1]
+    assert [f.number for r in results for f in r.failed] == [1]
+    assert not any(ledger.report_all for ledger in desk.core._ledgers)
+
+
 def test_outcomes_are_forgotten_once_the_client_has_them() -> None:
     desk = Desk()
     desk.deliver(ALICE, 1, insert(1), insert(2), insert(3))
