@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,14 +13,24 @@ from crescando.consensus.multipaxos.replica import Replica
 from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.consensus.quorum import Membership
 from crescando.process import Output
-from crescando.routing.base import MulticastEvent, NotStable, StableEvent
+from crescando.routing.base import MulticastEvent, NotStable, ReadsEvent, StableEvent
 from crescando.routing.batch import Delivery
+from crescando.routing.ecast import reads as reads_module
 from crescando.routing.ecast.application import Application
+from crescando.routing.ecast.messages import Inject, ReadRefused
 from crescando.routing.ecast.router import Router
 from crescando.routing.rubberband import Rubberband
 from crescando.testing.conformance import ConformanceError
-from crescando.testing.conformance.multicast import Law, MulticastSubject, check_multicast, laws_for
-from crescando.types import ProcessId
+from crescando.testing.conformance.endpoint import ReadWords
+from crescando.testing.conformance.multicast import (
+    Law,
+    MulticastSubject,
+    check_multicast,
+    laws_for,
+    snapshot_reads,
+    snapshot_reads_under_faults,
+)
+from crescando.types import FULL_RING, ProcessId
 
 
 def router(
@@ -29,10 +40,16 @@ def router(
     return Router(me, config=config, broadcast=replica)
 
 
+def refused(message: object) -> tuple[int, ...]:
+    return message.numbers if isinstance(message, ReadRefused) else ()
+
+
+WORDS = ReadWords(Inject, refused)
+
 SUBJECTS = {
-    "e-cast": MulticastSubject(router, Application),
-    "e-cast of one router": MulticastSubject(router, Application, routers=1, crashes=0),
-    "e-cast of five routers": MulticastSubject(router, Application, routers=5, crashes=2),
+    "e-cast": MulticastSubject(router, Application, reads=WORDS),
+    "e-cast of one router": MulticastSubject(router, Application, routers=1, crashes=0, reads=WORDS),
+    "e-cast of five routers": MulticastSubject(router, Application, routers=5, crashes=2, reads=WORDS),
 }
 TRIALS = [(name, law) for name, subject in SUBJECTS.items() for law in laws_for(subject)]
 
@@ -163,3 +180,88 @@ def test_a_planted_bug_is_found_and_its_rule_named(kind: type[Application], rule
         check_multicast(MulticastSubject(router, kind, crashes=0, settle_s=6.0), seeds=2)
 
     assert caught.value.rule in rules, str(caught.value)
+
+
+# Reads beside the order.
+
+
+class Hurried(Application):
+    """Runs reads before what was delivered in the same turn."""
+
+    def take_events(self) -> list[MulticastEvent]:
+        return sorted(super().take_events(), key=lambda event: not isinstance(event, ReadsEvent))
+
+
+class Absent(Altered):
+    """Runs no reads, and refuses none."""
+
+    def alter(self, event: MulticastEvent) -> list[MulticastEvent]:
+        return [] if isinstance(event, ReadsEvent) and self.me.node == "s1" else [event]
+
+
+class Widened(Altered):
+    """Answers for ranges that another process was asked for."""
+
+    def alter(self, event: MulticastEvent) -> list[MulticastEvent]:
+        if not isinstance(event, ReadsEvent):
+            return [event]
+        whole = tuple(
+            msgspec.structs.replace(part, scopes=((FULL_RING,),) * len(part.scopes)) for part in event.parts
+        )
+        return [replace(event, parts=whole)]
+
+
+class Tardy(Altered):
+    """Runs reads after what follows them, at the position that they were given."""
+
+    def __init__(self, me: ProcessId, routers: tuple[ProcessId, ...]) -> None:
+        super().__init__(me, routers)
+        self._kept: list[MulticastEvent] = []
+
+    def alter(self, event: MulticastEvent) -> list[MulticastEvent]:
+        if isinstance(event, ReadsEvent):
+            self._kept.append(event)
+            return []
+        kept, self._kept = self._kept, []
+        return [event, *kept]
+
+
+READ_LAWS = [snapshot_reads, snapshot_reads_under_faults]
+
+
+def hold_to_read_laws(subject: MulticastSubject) -> None:
+    for seed in range(6):
+        for law in READ_LAWS:
+            law(subject, seed)
+
+
+def reads_found_wrong(subject: MulticastSubject) -> str:
+    """Give what the laws of reads find first."""
+    with pytest.raises(ConformanceError) as caught:
+        hold_to_read_laws(subject)
+    assert caught.value.rule == "reads", str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [Hurried, Absent, Widened, Tardy])
+def test_an_end_that_runs_reads_wrongly_is_found(kind: type[Application]) -> None:
+    assert reads_found_wrong(MulticastSubject(router, kind, reads=WORDS))
+
+
+def test_a_router_that_runs_reads_as_they_come_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    inject = reads_module.Reads.inject
+
+    def inject_at_once(self: Any, mseq: Any, outboxes: Any, *, proven: int, now_s: float) -> None:
+        inject(self, mseq, outboxes, proven=self.proof, now_s=now_s)
+
+    monkeypatch.setattr(reads_module.Reads, "inject", inject_at_once)
+    monkeypatch.setattr(reads_module, "_may_run", lambda *_: True)
+
+    assert "was known" in reads_found_wrong(SUBJECTS["e-cast"])
+
+
+def test_a_router_that_forgets_reads_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads_module.Reads, "take_refusals", lambda self: [])
+    monkeypatch.setattr(reads_module, "_may_run", lambda client, inject, mseq: inject.written == 0)
+
+    assert "nor refused" in reads_found_wrong(SUBJECTS["e-cast of one router"])

@@ -8,6 +8,7 @@ so by raising too.
 
 from crescando.testing.conformance.broadcast import BroadcastSubject, check_broadcast
 from crescando.testing.conformance.config import ConfigReport, check_config
+from crescando.testing.conformance.endpoint import ReadWords
 from crescando.testing.conformance.messages import draw_message
 from crescando.testing.conformance.multicast import MulticastSubject, check_multicast
 from crescando.testing.conformance.rules import ConformanceError
@@ -17,6 +18,7 @@ __all__ = [
     "ConfigReport",
     "ConformanceError",
     "MulticastSubject",
+    "ReadWords",
     "check_broadcast",
     "check_config",
     "check_multicast",

@@ -19,6 +19,7 @@ stability        a verdict is taken back, is wrong, or of what was not submitted
 termination      a message gets no verdict in time
 holding          a message is stable before a destination that holds has confirmed
 expulsion        a process that is no member is not told, or goes on
+reads            a read beside the order shows too little, too much or what is over
 noise            a foreign or malformed message does harm
 rest             much is sent while nothing is asked
 failure          a process fails
@@ -34,13 +35,14 @@ from typing import Any
 
 from crescando.process import ProcessCore
 from crescando.routing.base import Multicast
-from crescando.routing.batch import Message
+from crescando.routing.batch import Message, submission
 from crescando.routing.rubberband.config import Rubberband
 from crescando.routing.rubberband.messages import CreateTable, Leave, Suspect, encode_message
 from crescando.schema import ColumnDef, DataType, TableSchema
 from crescando.testing.conformance.decisions import target_of
-from crescando.testing.conformance.endpoint import EndProcess
+from crescando.testing.conformance.endpoint import EndProcess, ReadWords
 from crescando.testing.conformance.messages import draw_ranges
+from crescando.testing.conformance.reads import AskedRead, judge_reads
 from crescando.testing.conformance.rules import ConformanceError
 from crescando.testing.conformance.stage import Stage
 from crescando.types import MessageKind, ProcessId
@@ -51,6 +53,10 @@ STRANGERS = (ProcessId("client", "nobody", 1), ProcessId("storage", "nobody", 1)
 GARBAGE: tuple[object, ...] = (None, b"\0", 7, "x", (), object())
 UNKNOWN_TABLE = 7
 IDLE_S = 5.0
+
+READS_S = 5.0
+"""Time within which a read is run or refused, while nothing fails."""
+
 IDLE_MESSAGES_MAX = 100
 """Per second and process, while nothing is asked."""
 
@@ -71,6 +77,8 @@ class MulticastSubject:
         How many routers may crash.
     settle_s : float
         Virtual time within which what was submitted has a verdict, once there are no faults.
+    reads : ReadWords, optional
+        How snapshot reads are asked for, if there are any.
     """
 
     make_router: Callable[[ProcessId, tuple[ProcessId, ...], Rubberband, random.Random], ProcessCore]
@@ -78,6 +86,7 @@ class MulticastSubject:
     routers: int = 3
     crashes: int = 1
     settle_s: float = 20.0
+    reads: ReadWords | None = None
 
 
 Law = Callable[[MulticastSubject, int], None]
@@ -102,11 +111,12 @@ class System:
         self.super_ = ProcessId("super", "u0", 1)
         self.config = self._genesis()
         self.ends: dict[ProcessId, EndProcess] = {}
+        self.asked: dict[tuple[ProcessId, int], AskedRead] = {}
         for me in self.routers:
             rng = random.Random(f"{seed}/{me}")
             self.stage.add(subject.make_router(me, self.routers, self.config, rng))
         for me in (*self.storages, self.super_, *self.clients):
-            self.ends[me] = EndProcess(me, subject.make_multicast(me, self.routers))
+            self.ends[me] = EndProcess(me, subject.make_multicast(me, self.routers), subject.reads)
             self.stage.add(self.ends[me])
 
     def _genesis(self) -> Rubberband:
@@ -142,6 +152,40 @@ class System:
     def _give(self, me: ProcessId, messages: list[Message]) -> None:
         self.ends[me].submit(messages)
         self.stage.need_turn(me)
+
+    def ask_reads(self, me: ProcessId, n: int) -> None:
+        """Let a client ask for random snapshot reads, behind what it knows or may know."""
+        rng, end = self.stage.rng, self.ends[me]
+        first = 1 + sum(client == me for client, _ in self.asked)
+        told = [
+            part.position
+            for other in self.ends.values()
+            for part in other.delivered
+            if part.sender == me and end.verdicts.get(part.number) == "stable"
+        ]
+        seen = rng.choice((-1, max(told, default=-1)))
+        written = rng.choice((0, end.multicast.next_number - 1))
+        stable = frozenset(
+            (other, number)
+            for other, known in self.ends.items()
+            for number, verdict in known.verdicts.items()
+            if verdict == "stable"
+        )
+        reads = [
+            Message(me, number, MessageKind.READ, 0, draw_ranges(rng), rng.getrandbits(32), b"")
+            for number in range(first, first + n)
+        ]
+        self.asked |= {(me, read.number): AskedRead(read, seen, written, stable) for read in reads}
+        end.ask(submission(reads), seen, written)
+        self.stage.need_turn(me)
+
+    def judge_reads(self, *, is_calm: bool) -> None:
+        """Judge every snapshot read; some must have run in full."""
+        n_whole = judge_reads(
+            self.asked, self.ends, self.order(), self.config, broken=self.broken, is_calm=is_calm
+        )
+        if not n_whole:
+            raise self.broken("reads", f"of {len(self.asked)} reads none ran in full")
 
     # Waiting and judging.
 
@@ -342,6 +386,47 @@ def expulsion(subject: MulticastSubject, seed: int) -> None:
         raise system.broken("expulsion", f"{untold} are no members any more and were not told")
 
 
+def snapshot_reads(subject: MulticastSubject, seed: int) -> None:
+    """Reads beside the order run at one position, and show all that anybody knew when they were asked."""
+    system = System(subject, seed)
+    stage, rng = system.stage, system.stage.rng
+    for _ in range(25):
+        system.submit(rng.choice(system.clients), rng.randint(1, 4))
+        system.ask_reads(rng.choice(system.clients), rng.randint(1, 3))
+        stage.run(rng.uniform(0.0, 0.05))
+    system.settle()
+    # What a router could not serve in time it has refused by now.
+    stage.run(READS_S)
+    system.judge_reads(is_calm=True)
+
+
+def snapshot_reads_under_faults(subject: MulticastSubject, seed: int) -> None:
+    """So they do whatever sessions end, who is cut off or expelled, and when the lead router crashes."""
+    system = System(subject, seed)
+    stage, rng = system.stage, system.stage.rng
+    victim, crashes = rng.choice(system.storages), subject.crashes
+    for burst in range(30):
+        system.submit(rng.choice(system.clients), rng.randint(1, 4))
+        system.ask_reads(rng.choice(system.clients), rng.randint(1, 3))
+        fault = rng.randrange(6)
+        if fault == 0:
+            stage.reset_some(rng.randint(1, 4))
+        elif fault == 1:
+            stage.isolate(rng.choice((*sorted(system.ends), *system.routers)))
+        elif fault == 2:
+            stage.heal(resets=rng.random() < 0.5)
+        if burst == 10:
+            system.configure(system.super_, Suspect(victim))
+        if burst == 20 and crashes:
+            stage.heal(resets=False)
+            lead = system.ends[system.clients[0]].multicast.lead
+            stage.crash(lead if lead is not None else system.routers[0])
+        stage.run(rng.choice((0.01, 0.1, 0.3)))
+    stage.heal(resets=True)
+    system.settle()
+    system.judge_reads(is_calm=False)
+
+
 def noise(subject: MulticastSubject, seed: int) -> None:
     """Foreign and malformed messages change nothing, also those that others have sent before."""
     system = System(subject, seed)
@@ -372,6 +457,8 @@ def rest(subject: MulticastSubject, seed: int) -> None:
 def laws_for(subject: MulticastSubject) -> tuple[Law, ...]:
     """Give the laws that a subject can be held to."""
     always: tuple[Law, ...] = (calm, rest, refusals, sessions, holding, expulsion, noise)
+    if subject.reads is not None:
+        always += snapshot_reads, snapshot_reads_under_faults
     return (*always, router_crashes) if subject.crashes else always
 
 
