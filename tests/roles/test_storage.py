@@ -457,7 +457,7 @@ def test_a_promise_about_a_write_that_is_refused_is_kept_no_longer() -> None:
     desk.deliver(BOB, 1, insert(50))
     desk.flush()
     write = insert(1)
-    stale = msgspec.structs.replace(write.shape, schema_version=99)
+    stale = msgspec.structs.replace(write.shape, table=77)
     desk.deliver(ALICE, 1, Request(stale, write.parameters, write.ranges))
     desk.flush()
 
