@@ -354,6 +354,21 @@ def test_what_is_held_is_bounded_of_each_client_and_of_all(limits: RouterLimits,
     assert all(message.pauses and not message.is_final for message in refused)
 
 
+@pytest.mark.parametrize("limits", [RouterLimits(reads=12), RouterLimits(read_bytes=24 * HEADER_BYTES)])
+def test_a_client_whose_reads_are_stuck_leaves_room_for_others(limits: RouterLimits) -> None:
+    stage = Stage(limits)
+    stage.lead()
+
+    for number in range(1, 30):
+        stage.ask(FULL_RING, first=number, seen=1 << 40)
+    n_stuck = stage.router.reads.allowance.n_reads
+    stage.ask(FULL_RING, client=OTHER)
+
+    assert n_stuck == 6
+    assert not stage.of(ReadRefused, to=OTHER)
+    assert stage.of(DeliverRead)
+
+
 def test_one_message_larger_than_a_clients_share_is_taken_if_it_has_nothing_else() -> None:
     stage = Stage(RouterLimits(client_reads=1, client_read_bytes=1))
     stage.lead()

@@ -1,9 +1,11 @@
 """How many snapshot reads of whom a router has, and whether it may take more.
 
 Rules of the file: a read counts from when it is taken until it is sent or
-refused, and once for each destination as soon as it is routed. No client's
-share is larger for others' idleness, so that none fills the router; a message
-that is larger than that by itself is taken if its sender has nothing else here.
+refused, and once for each destination as soon as it is routed. A client may have
+no more than is still free, so that some always is, and whose reads wait behind
+its own stuck writes leaves room for the others (Choudhury and Hahne 1998,
+"dynamic queue length thresholds"). A message that is larger than a client's
+share by itself is taken if its sender has nothing else here.
 """
 
 from __future__ import annotations
@@ -46,14 +48,12 @@ class Allowance:
 
     def admits(self, client: ProcessId, n_reads: int, n_bytes: int) -> bool:
         """Whether a client may have so much more waiting."""
-        share, limits = self._shares.get(client), self.limits
-        if share is not None and (
-            share.n_reads + n_reads > limits.client_reads
-            or share.n_bytes + n_bytes > limits.client_read_bytes
-        ):
-            return False
-        return not self._shares or (
-            self.n_reads + n_reads <= limits.reads and self.n_bytes + n_bytes <= limits.read_bytes
+        limits, share = self.limits, self._shares.get(client)
+        free_reads, free_bytes = limits.reads - self.n_reads, limits.read_bytes - self.n_bytes
+        if share is None:
+            return not self._shares or (n_reads <= free_reads and n_bytes <= free_bytes)
+        return share.n_reads + n_reads <= min(limits.client_reads, free_reads) and (
+            share.n_bytes + n_bytes <= min(limits.client_read_bytes, free_bytes)
         )
 
     @property
