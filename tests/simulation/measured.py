@@ -238,6 +238,8 @@ class Measured(SimulatedCluster):
         self.peak("held reads", sum(n_held.values()))
         n_bytes = sum(h.inject.reads.n_bytes for queue in held.values() for h in queue)
         self.peak("held reads' bytes", n_bytes)
+        n_queued = sum(len(p) for queue in reads._queued.values() for queued in queue for p in queued.parts)
+        self.peak("reads counted wrongly", abs(reads.allowance.n_reads - sum(n_held.values()) - n_queued))
         for queue in reads._queued.values():
             parts = [part for queued in queue for part in queued.parts]
             self.peak("a destination's queued reads", sum(part.n_bytes for part in parts))
@@ -339,6 +341,7 @@ def bounds_of(spec: ClusterSpec, n_clients: int) -> dict[str, Bound]:
         "a client's held reads": Bound(router.client_reads),
         "held reads": Bound(router.reads),
         "held reads' bytes": Bound(router.read_bytes),
+        "reads counted wrongly": Bound(0),
         "a destination's queued reads": Bound(router.queued_read_bytes, client.snapshot_bytes),
         "on way": Bound(router.sender_bytes, CONFIG_CREDIT_BYTES + one),
         "undecided": Bound(client.stalled_submissions * client.batch_operations, client.batch_operations),
