@@ -10,6 +10,7 @@ itself, since keys are drawn evenly from all of 64 bits.
 from __future__ import annotations
 
 import asyncio
+import struct
 from array import array
 from collections import deque
 from collections.abc import Callable
@@ -279,7 +280,14 @@ class Destination(_Core):
         self.n_applied += len(part)
         self.n_bytes += len(part.payload)
         if self.keeps:
-            payload, known = part.payload, self.map
-            ends = part.payload_offsets.tolist()
-            for begin, end in pairwise(ends):
-                known[payload[begin : begin + KEY_BYTES]] = payload[begin + KEY_BYTES : end]
+            self._keep(part)
+
+    def _keep(self, part: Delivery) -> None:
+        payload, known, offsets = part.payload, self.map, part.payload_offsets
+        width = offsets.item(1)
+        if width > KEY_BYTES and bool((np.diff(offsets) == width).all()):
+            # Payloads of one length are pairs in a row.
+            known.update(struct.iter_unpack(f"{KEY_BYTES}s{width - KEY_BYTES}s", payload))
+            return
+        for begin, end in pairwise(offsets.tolist()):
+            known[payload[begin : begin + KEY_BYTES]] = payload[begin + KEY_BYTES : end]
