@@ -7,6 +7,7 @@ from crescando.consensus.membership import Change
 from crescando.consensus.multipaxos.leader import Leader
 from crescando.consensus.multipaxos.messages import Accept, Promise, Vote
 from crescando.consensus.quorum import Membership
+from crescando.types import ProcessId
 from tests.consensus.group import R1, R2, R3, STRANGER
 
 BALLOT = Ballot(7, R1)
@@ -34,6 +35,20 @@ def prepared(*promises: Promise[str], first: int = 1) -> tuple[Leader[str], dict
             assert not isinstance(found.value, Change)
             decided[instance] = found.value
     return leader, decided, sorted(leader.open)
+
+
+def test_enough_promises_for_one_membership_are_not_enough_for_the_next() -> None:
+    leader: Leader[str] = Leader(BALLOT, 1, is_prepared=True)
+    r4, r5 = ProcessId("router", "r4", 1), ProcessId("router", "r5", 1)
+    grown = Membership(2, (R1, R2, R3, r4, r5), 9)
+    leader.on_promise(R1, promise())
+    leader.on_promise(R2, promise())
+
+    answers = [leader.may_propose(membership) for membership in (MEMBERSHIP, grown, MEMBERSHIP)]
+    leader.on_promise(r5, promise())
+
+    assert answers == [True, False, True]
+    assert leader.may_propose(grown), "INV-8"
 
 
 def test_a_quorum_of_promises_ends_phase_1() -> None:

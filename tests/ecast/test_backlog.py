@@ -9,6 +9,7 @@ from crescando.consensus.base import Ballot
 from crescando.routing.ecast import mseq as mseq_module
 from crescando.routing.ecast.backlog import REFUSING_MAX, Refusing
 from crescando.routing.ecast.messages import Confirm, Deliver, Hello, Outdated, Resume, Stable, StableUpTo
+from crescando.routing.ecast.snapshot import take_snapshot
 from crescando.types import Verdict, position
 from tests.ecast.parties import CONFIG, R2, S0, S1, S2, batch, of, point, write
 from tests.ecast.test_router import Desk, to
@@ -151,6 +152,26 @@ def test_an_instance_that_was_dropped_before_an_older_one_is_named_all_the_same(
     assert notice.unstable == (1,)
     assert notice.refusing == (2,)
     assert refusals(second) == [(2, Verdict.REFUSED.value)]
+
+
+def test_what_lies_below_a_snapshot_is_not_taken_to_be_known() -> None:
+    donor = Desk()
+    values = (of(write(1, table=NO_TABLE)), of(write(2, point(S0, S1))))
+    for value in values:
+        donor.order_now(value)
+    joiner, lagging = follower(), follower(*values)
+    joiner.order.learned = 2
+    joiner.order.output.install = (2, take_snapshot(donor.router.mseq, donor.router.window))
+    joiner.flush()
+    lead(joiner)
+    joiner.now_s += joiner.router.limits.pulse_s
+
+    (notice,) = to(joiner.flush(), R2, StableUpTo)
+    lagging.take(R2, notice)
+    lead(lagging)
+
+    assert (notice.refusing, notice.refusing_since) == ((), 3)
+    assert refusals(lagging) == [(1, Verdict.REFUSED.value)]
 
 
 def test_the_list_of_refusing_instances_is_bounded_and_says_how_far_back_it_reaches() -> None:
