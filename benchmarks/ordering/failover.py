@@ -15,7 +15,7 @@ from typing import Any
 import crescando
 from benchmarks.ordering.fleet import Fleet, Shape
 from benchmarks.ordering.load import Stream
-from benchmarks.ordering.verdicts import Outcome, outcome, spread
+from benchmarks.verdicts import Outcome, outcome, spread
 from crescando import agg
 from crescando.types import ProcessId
 

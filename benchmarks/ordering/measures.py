@@ -17,8 +17,9 @@ from benchmarks.ordering.embedded import Embedded
 from benchmarks.ordering.failover import change_under_load
 from benchmarks.ordering.fleet import Fleet, Shape
 from benchmarks.ordering.load import Sample, awaitables, blocks, open_loop
-from benchmarks.ordering.verdicts import Outcome, outcome, spread_of, within
+from benchmarks.ordering.verdicts import spread_of
 from benchmarks.peers.base import PEERS, PeerError
+from benchmarks.verdicts import Outcome, outcome, within
 
 PAYLOAD_BYTES = 100
 

@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks.ordering.embedded import Embedded
 from benchmarks.ordering.load import Sample, Stream, awaitables, blocks, open_loop
-from benchmarks.ordering.verdicts import outcome, spread_of, within
+from benchmarks.ordering.verdicts import spread_of
+from benchmarks.verdicts import outcome, within
 
 
 async def _embedded(keeps: bool) -> tuple[list[Sample], Embedded]:
