@@ -15,8 +15,17 @@ import msgspec
 from crescando.errors import SpecError, UnknownColumnError
 
 
+DIGITS_MAX = 18
+"""The most digits of a decimal: every one of them, with its sign, fits int64."""
+
+
 class DataType(Enum):
-    """A column type. The value is its name in text and on the wire."""
+    """A column type. The value is its name in text and on the wire.
+
+    The decimals are a family with one member per precision and scale, named
+    ``decimal(9,2)`` and made by `decimal`. They are members like any other
+    (one object each, found by name), but iteration leaves them out.
+    """
 
     BOOL = "bool"
     INT8 = "int8"
@@ -42,12 +51,64 @@ class DataType(Enum):
         return self in (DataType.FLOAT32, DataType.FLOAT64)
 
     @property
+    def is_decimal(self) -> bool:
+        """Whether values are whole numbers of units of ``10**-scale``."""
+        return self in _DIGITS
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether values are integers or decimals, on which arithmetic is exact."""
+        return self in _INTEGERS or self in _DIGITS
+
+    @property
     def is_number(self) -> bool:
         """Whether arithmetic is defined on values."""
-        return self.is_integer or self.is_float
+        return self.is_exact or self.is_float
+
+    @property
+    def precision(self) -> int:
+        """How many digits a decimal has; 0 for other types."""
+        return _DIGITS.get(self, (0, 0))[0]
+
+    @property
+    def scale(self) -> int:
+        """How many of a decimal's digits stand after the point; 0 for other types."""
+        return _DIGITS.get(self, (0, 0))[1]
+
+    @classmethod
+    def decimal(cls, precision: int, scale: int = 0) -> DataType:
+        """Give the type of exact numbers of so many digits, `scale` of them after the point.
+
+        Raises
+        ------
+        SpecError
+            Unless ``1 <= precision <= 18`` and ``0 <= scale <= precision``.
+        """
+        found = _DECIMALS.get((precision, scale))
+        if found is None:
+            raise SpecError(
+                f"decimal({precision},{scale}) does not exist: it has 1 to {DIGITS_MAX} digits, "
+                "of which 0 to all stand after the point"
+            )
+        return found
 
 
 _INTEGERS = frozenset({DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT64})
+
+
+def _make_decimal(precision: int, scale: int) -> DataType:
+    """Make one member of the family, which whoever looks a type up by its name will find."""
+    made = object.__new__(DataType)
+    made._name_, made._value_ = f"DECIMAL_{precision}_{scale}", f"decimal({precision},{scale})"
+    DataType._value2member_map_[made._value_] = made
+    return made
+
+
+_DECIMALS = {(p, s): _make_decimal(p, s) for p in range(1, DIGITS_MAX + 1) for s in range(p + 1)}
+_DIGITS = {kind: digits for digits, kind in _DECIMALS.items()}
+
+DECIMALS: tuple[DataType, ...] = tuple(_DIGITS)
+"""Every decimal type there is."""
 
 
 class ColumnDef(msgspec.Struct, frozen=True, array_like=True):
@@ -74,7 +135,8 @@ class RangePartition(msgspec.Struct, frozen=True, array_like=True, tag="range"):
     """Spread keys linearly between two declared bounds, clamped outside them.
 
     Bounds are in the column's physical unit: integers and floats as they are,
-    dates in days, timestamps in microseconds, strings as text.
+    dates in days, timestamps in microseconds, strings as text. Bounds of a decimal
+    key are plain numbers, not units of its scale.
     """
 
     low: int | float | str

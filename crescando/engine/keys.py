@@ -1,8 +1,8 @@
 """Order keys: every physical value as an ``int64`` that sorts as the value does.
 
 Rules of the file: exactness. ``NaN = NaN`` and lies above ``+inf``; ``-0.0 =
-0.0``; int64 and float64 are compared as the numbers they are, never through a
-rounded copy. A comparison of a column with a constant becomes a closed
+0.0``; integers, decimals and floats are compared as the numbers they are, never
+through a rounded copy. A comparison of a column with a constant becomes a closed
 interval of keys, which is all a predicate index needs to know.
 """
 
@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crescando.engine.scaled import compare_floats, compare_units, floor_to, floor_units, grow_to, to_floats
+
 I64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 KEY_MIN, KEY_MAX = -(1 << 63), (1 << 63) - 1
-
-_TWO_63 = 9223372036854775808.0
-_EXACT = 1 << 53
-"""Every whole number up to this magnitude is a float64."""
 
 
 def float_keys(values: NDArray[Any]) -> I64:
@@ -42,65 +40,60 @@ def order_keys(values: NDArray[Any]) -> I64:
     return values.astype(np.int64, copy=False)
 
 
-def compare_mixed(whole: NDArray[Any], real: NDArray[Any]) -> NDArray[np.int8]:
-    """Compare integers with floats exactly: -1, 0 or 1 as ``whole`` is below, equal or above."""
-    integers = whole.astype(np.int64, copy=False)
-    floats = real.astype(np.float64, copy=False)
-    below = (floats >= _TWO_63) | np.isnan(floats)
-    above = floats < -_TWO_63
-    bounded = np.where(below | above, 0.0, floats)
-    floor = np.floor(bounded)
-    floor_integers = floor.astype(np.int64)
-    less = integers < floor_integers
-    same = integers == floor_integers
-    fraction = bounded > floor
-    less = less | (same & fraction) | below
-    equal = same & ~fraction & ~below & ~above
-    return np.where(above, 1, np.where(less, -1, np.where(equal, 0, 1))).astype(np.int8)
-
-
-def less_than(left: NDArray[Any], right: NDArray[Any]) -> Mask:
-    """Give where ``left < right`` for physical numbers of any types."""
+def less_than(left: NDArray[Any], right: NDArray[Any], left_scale: int = 0, right_scale: int = 0) -> Mask:
+    """Give where ``left < right`` for physical numbers of any types; decimals come with their scale."""
     mask: Mask
     left_real, right_real = left.dtype.kind == "f", right.dtype.kind == "f"
     if left_real and right_real:
         mask = (left < right) | (np.isnan(right) & ~np.isnan(left))
     elif right_real:
-        mask = compare_mixed(left, right) < 0
+        mask = compare_floats(left, right, left_scale) < 0
     elif left_real:
-        mask = compare_mixed(right, left) > 0
+        mask = compare_floats(right, left, right_scale) > 0
+    elif left_scale != right_scale:
+        mask = compare_units(left, right, left_scale, right_scale) < 0
     else:
         mask = left < right
     return mask
 
 
-def equal_to(left: NDArray[Any], right: NDArray[Any]) -> Mask:
-    """Give where ``left = right`` for physical numbers of any types."""
+def equal_to(left: NDArray[Any], right: NDArray[Any], left_scale: int = 0, right_scale: int = 0) -> Mask:
+    """Give where ``left = right`` for physical numbers of any types; decimals come with their scale."""
     mask: Mask
     left_real, right_real = left.dtype.kind == "f", right.dtype.kind == "f"
     if left_real and right_real:
         mask = (left == right) | (np.isnan(left) & np.isnan(right))
     elif right_real:
-        mask = compare_mixed(left, right) == 0
+        mask = compare_floats(left, right, left_scale) == 0
     elif left_real:
-        mask = compare_mixed(right, left) == 0
+        mask = compare_floats(right, left, right_scale) == 0
+    elif left_scale != right_scale:
+        mask = compare_units(left, right, left_scale, right_scale) == 0
     else:
         mask = left == right
     return mask
 
 
-def key_intervals(column_is_float: bool, op: str, constants: NDArray[Any]) -> tuple[I64, I64]:
+def key_intervals(
+    column_is_float: bool,
+    op: str,
+    constants: NDArray[Any],
+    column_scale: int = 0,
+    constant_scale: int = 0,
+) -> tuple[I64, I64]:
     """Turn ``column op constant`` into closed intervals of the column's order keys.
 
     Parameters
     ----------
     column_is_float : bool
-        Whether the column holds floats; otherwise whole numbers, dates,
-        timestamps or bools.
+        Whether the column holds floats; otherwise whole numbers, decimals,
+        dates, timestamps or bools.
     op : str
         One of ``= < <= > >=``.
     constants : ndarray, shape (n,)
         Physical constants of any comparable type, none of them NULL.
+    column_scale, constant_scale : int
+        Of decimals; 0 for everything else.
 
     Returns
     -------
@@ -108,9 +101,9 @@ def key_intervals(column_is_float: bool, op: str, constants: NDArray[Any]) -> tu
         The interval is empty where ``low > high``.
     """
     if column_is_float:
-        at, above, below = _locate_in_floats(constants)
+        at, above, below = _locate_in_floats(constants, constant_scale)
     else:
-        at, above, below = _locate_in_integers(constants)
+        at, above, below = _locate_in_units(constants, constant_scale, column_scale)
     # `at` is the key of the constant itself, or, if the column cannot hold the
     # constant, the nearest key above it (`above`) or below it (`below`).
     n = len(constants)
@@ -140,26 +133,25 @@ def _step(at: I64, move: Mask, by: int) -> tuple[I64, Mask]:
     return at + np.where(move & ~impossible, by, 0), impossible
 
 
-def _locate_in_integers(constants: NDArray[Any]) -> tuple[I64, Mask, Mask]:
-    if constants.dtype.kind != "f":
-        none = np.zeros(len(constants), np.bool_)
-        return constants.astype(np.int64), none, none
-    too_high = (constants >= _TWO_63) | np.isnan(constants)
-    too_low = constants < -_TWO_63
-    bounded = np.where(too_high | too_low, 0.0, constants)
-    floor = np.floor(bounded)
-    at = floor.astype(np.int64)
+def _locate_in_units(constants: NDArray[Any], scale: int, column_scale: int) -> tuple[I64, Mask, Mask]:
+    none = np.zeros(len(constants), np.bool_)
+    if constants.dtype.kind == "f":
+        at, cut, too_low, too_high = floor_units(constants, column_scale)
+    elif scale > column_scale:
+        at, cut = floor_to(constants, scale, column_scale)
+        return at, none, cut
+    else:
+        at, too_low, too_high = grow_to(constants, scale, column_scale)
+        cut = none
     at[too_high] = KEY_MAX
     at[too_low] = KEY_MIN
-    below = too_high | (~too_low & (floor < bounded))
-    return at, too_low, below
+    return at, too_low, too_high | (cut & ~too_low)
 
 
-def _locate_in_floats(constants: NDArray[Any]) -> tuple[I64, Mask, Mask]:
-    nearest = constants.astype(np.float64)
-    at = float_keys(nearest)
+def _locate_in_floats(constants: NDArray[Any], scale: int) -> tuple[I64, Mask, Mask]:
     if constants.dtype.kind == "f":
         none = np.zeros(len(constants), np.bool_)
-        return at, none, none
-    side = compare_mixed(constants, nearest)
-    return at, side < 0, side > 0
+        return float_keys(constants), none, none
+    nearest = to_floats(constants, scale)
+    side = compare_floats(constants, nearest, scale)
+    return float_keys(nearest), side < 0, side > 0

@@ -16,11 +16,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from crescando.schema import DataType
+from crescando.schema import DECIMALS, DataType
 from crescando.types import ProcessId, Scope
 
 Scalar = None | bool | int | float | str
-"""A parameter in its physical form: dates in days, timestamps in microseconds UTC."""
+"""A parameter in its physical form: dates in days, timestamps in microseconds UTC, decimals in units
+of their scale."""
 
 
 class ColumnRef(msgspec.Struct, frozen=True, array_like=True, tag_field="node", tag="c"):
@@ -68,7 +69,7 @@ class Aggregate(msgspec.Struct, frozen=True, array_like=True):
     """One aggregate of a read; `term` is None for count(*)."""
 
     function: str
-    """One of count, sum, min, max, avg."""
+    """One of count, sum, min, max, avg, count_distinct."""
     term: Term | None
     name: str
 
@@ -85,6 +86,22 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True):
 
     column: int
     term: Term
+
+
+class Sort(msgspec.Struct, frozen=True, array_like=True):
+    """One item of ORDER BY: an output column of a read."""
+
+    output: int
+    """Index into the projections."""
+    is_descending: bool
+
+
+class Returned(msgspec.Struct, frozen=True, array_like=True):
+    """One output column of a write: a column of the row as it was before, or as it is after."""
+
+    name: str
+    column: ColumnRef
+    is_before: bool
 
 
 class Shape(msgspec.Struct, frozen=True, array_like=True):
@@ -105,6 +122,16 @@ class Shape(msgspec.Struct, frozen=True, array_like=True):
     columns : tuple of int
         Catalog ids of the columns an insert or upsert gives values for. Its
         only parameter is the rows, as `Column` values in this order.
+    group_by : tuple of Term
+        Grouping terms of a read without projections; such a read gives one row per
+        distinct combination, with its aggregates if there are any.
+    order : tuple of Sort
+        Which of a read's rows come first, for `limit`; of rows that are equal in
+        these, the least by all output columns.
+    limit : Parameter or None
+        How many of the first rows a read with projections gives at most, INT64.
+    returning : tuple of Returned
+        Output columns of a write.
     """
 
     kind: Kind
@@ -115,6 +142,15 @@ class Shape(msgspec.Struct, frozen=True, array_like=True):
     aggregates: tuple[Aggregate, ...] = ()
     assignments: tuple[Assignment, ...] = ()
     columns: tuple[int, ...] = ()
+    group_by: tuple[Term, ...] = ()
+    order: tuple[Sort, ...] = ()
+    limit: Parameter | None = None
+    returning: tuple[Returned, ...] = ()
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether a read answers with groups or aggregates, and not with rows."""
+        return bool(self.aggregates or self.group_by)
 
     def encode(self) -> bytes:
         """Give the canonical encoding."""
@@ -191,8 +227,9 @@ PHYSICAL: dict[DataType, np.dtype[Any]] = {
     DataType.STRING: np.dtype(np.int32),
     DataType.DATE: np.dtype(np.int32),
     DataType.TIMESTAMP: np.dtype(np.int64),
+    **{kind: np.dtype(np.int32 if kind.precision <= 9 else np.int64) for kind in DECIMALS},
 }
-"""How each type's values lie in memory (strings: as dictionary codes)."""
+"""How each type's values lie in memory (strings: as dictionary codes; decimals: in units of their scale)."""
 
 
 class Operation(msgspec.Struct, frozen=True):

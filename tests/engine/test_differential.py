@@ -109,10 +109,10 @@ def nan_is_lowest(patch: pytest.MonkeyPatch) -> None:
 
 
 def integers_compared_as_floats(patch: pytest.MonkeyPatch) -> None:
-    def planted(whole: Any, real: Any) -> Any:
-        return np.sign(whole.astype(np.float64) - real).astype(np.int8)
+    def planted(whole: Any, real: Any, scale: int) -> Any:
+        return np.sign(whole / 10.0**scale - real).astype(np.int8)
 
-    patch.setattr(keys, "compare_mixed", planted)
+    patch.setattr(keys, "compare_floats", planted)
 
 
 def matches_never_looked_up_again(patch: pytest.MonkeyPatch) -> None:

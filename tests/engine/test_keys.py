@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crescando.engine.keys import compare_mixed, equal_to, float_keys, key_intervals, less_than, order_keys
+from crescando.engine.keys import equal_to, float_keys, key_intervals, less_than, order_keys
+from crescando.engine.scaled import compare_floats
 from tests.engine.oracle import COMPARISONS, order
 
 WHOLE = [0, 1, -1, 7, 2**53, 2**53 + 1, -(2**53) - 1, 2**62 + 1]
@@ -32,7 +33,7 @@ def test_comparisons_are_those_of_the_numbers_themselves(left_kind: str, right_k
 
 @given(st.integers(-(2**63), 2**63 - 1), st.floats())
 def test_integers_and_floats_compare_exactly(whole: int, real: float) -> None:
-    found = int(compare_mixed(np.array([whole]), np.array([real]))[0])
+    found = int(compare_floats(np.array([whole]), np.array([real]), 0)[0])
     assert found == order(whole, real)
 
 
