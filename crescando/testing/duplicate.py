@@ -13,6 +13,7 @@ import enum
 import random
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable
+from copy import copy
 from dataclasses import fields, is_dataclass
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -65,6 +66,11 @@ def _duplicate(value: Any, memo: _Memo) -> Any:
         if all(new is old for new, old in zip(parts, value, strict=True)):
             return value
         return kind(*parts) if hasattr(value, "_fields") else tuple(parts)
+    if isinstance(value, msgspec.Struct):
+        made = memo[id(value)] = copy(value)
+        for name in kind.__struct_fields__:
+            setattr(made, name, _duplicate(getattr(value, name), memo))
+        return made
     made = memo[id(value)] = object.__new__(kind)
     for name in _attributes(kind):
         if hasattr(value, name):

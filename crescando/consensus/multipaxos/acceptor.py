@@ -51,8 +51,9 @@ class Acceptor(Generic[V]):
         if instance <= self.trimmed:
             return
         if instance - self.trimmed <= len(self.votes):
+            votes = self.votes
             for gone in range(self.trimmed + 1, instance + 1):
-                self.votes.pop(gone, None)
+                votes.pop(gone, None)
         else:
             # A snapshot may lie a long history ahead.
             self.votes = {known: vote for known, vote in self.votes.items() if known > instance}

@@ -8,7 +8,7 @@ bound, so that load alone does not unseat it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 GAPS = 4.0
 """Silence of this many of the longest recent gaps is still patience, not failure."""
@@ -28,30 +28,45 @@ class Detector:
     ----------
     election_s : float
         Silence after which a leader with a steady rhythm is doubted.
+
+    Attributes
+    ----------
+    heard_s : float
+        When it was heard last.
+    gap_s : float
+        The longest of the recent gaps.
+    limit_s : float
+        Silence after which the leader is doubted.
     """
 
     election_s: float
     heard_s: float = 0.0
     gap_s: float = 0.0
+    limit_s: float = field(init=False)
 
-    @property
-    def limit_s(self) -> float:
-        """Silence after which the leader is doubted."""
-        return min(max(self.election_s, GAPS * self.gap_s), PATIENCE * self.election_s)
+    def __post_init__(self) -> None:
+        self._remember(self.gap_s)
+
+    def _remember(self, gap_s: float) -> None:
+        self.gap_s = gap_s
+        self.limit_s = min(max(self.election_s, GAPS * gap_s), PATIENCE * self.election_s)
 
     def hear(self, now_s: float) -> None:
         """Note a sign of life: any message of the leader's."""
-        self.gap_s = max(self.gap_s, now_s - self.heard_s)
+        gap_s = now_s - self.heard_s
+        if gap_s > self.gap_s:
+            self._remember(gap_s)
         self.heard_s = now_s
 
     def beat(self, now_s: float) -> None:
         """Note a heartbeat; with each, long gaps of the past count for less."""
-        self.gap_s *= DECAY
+        self._remember(self.gap_s * DECAY)
         self.hear(now_s)
 
     def follow(self, now_s: float) -> None:
         """Begin with another leader."""
-        self.heard_s, self.gap_s = now_s, 0.0
+        self.heard_s = now_s
+        self._remember(0.0)
 
     def is_silent(self, now_s: float) -> bool:
         """Say whether the leader has been silent for too long."""

@@ -59,12 +59,14 @@ class Election:
     @property
     def wake_at_s(self) -> float:
         """When there may be something to do."""
-        silent_s = self.detector.heard_s + self.detector.limit_s
-        return silent_s if self.campaign_at_s is None else self.campaign_at_s
+        if self.campaign_at_s is not None:
+            return self.campaign_at_s
+        return self.detector.heard_s + self.detector.limit_s
 
     def note(self, ballot: Ballot) -> None:
         """Learn that a ballot exists."""
-        self.highest = max(self.highest, ballot.attempt)
+        if ballot.attempt > self.highest:
+            self.highest = ballot.attempt
 
     def follow(self, leader: ProcessId, now_s: float) -> None:
         """Take somebody for the leader, and note this sign of life."""

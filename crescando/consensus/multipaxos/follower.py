@@ -115,7 +115,8 @@ class Follower(ABC, Generic[V]):
             self._send(peer, Nack(self.acceptor.promised))
             return
         self._follow(message.ballot, now_s)
-        self._learn_up_to(message.ballot, message.chosen)
+        if message.chosen > self.learner.learned:
+            self._learn_up_to(message.ballot, message.chosen)
         if not self._is_informed or not self._is_within_alpha(message.instance):
             # Voted for when this member has caught up: until then it does not know by whom
             # the instance is decided, nor does it hold what was decided before.
@@ -146,27 +147,29 @@ class Follower(ABC, Generic[V]):
         A vote of the same ballot holds the very value its opener proposed in
         that instance; a vote of another ballot proves nothing.
         """
-        for instance in range(self.learned + 1, min(chosen, self.learned + len(self.acceptor.votes)) + 1):
-            vote = self.acceptor.votes.get(instance)
+        learner, votes = self.learner, self.acceptor.votes
+        for instance in range(learner.learned + 1, min(chosen, learner.learned + len(votes)) + 1):
+            vote = votes.get(instance)
             if vote is not None and vote.ballot == ballot:
-                self.learner.decide(instance, vote.value)
+                learner.decide(instance, vote.value)
         self._advance()
-        if self.learned < chosen:
+        if learner.learned < chosen:
             self._fetch(ballot.node)
 
     def _advance(self) -> None:
         """Give out what has become contiguous; changes of the membership end here."""
+        out, memberships = self._out, self.memberships
         for instance, value in self.learner.advance():
             if isinstance(value, Change):
-                self._out.learned.append((instance, None))
-                if self.memberships.learn(instance, value):
-                    self._out.membership = self.memberships.newest
+                out.learned.append((instance, None))
+                if memberships.learn(instance, value):
+                    out.membership = memberships.newest
             else:
-                self._out.learned.append((instance, value))
-        if len(self.memberships.governing) > 1:
-            self.memberships.forget_before(self._first_undecided)
-            self._has_settled = len(self.memberships.governing) == 1
-        if self._out.membership is not None:
+                out.learned.append((instance, value))
+        if len(memberships.governing) > 1:
+            memberships.forget_before(self._first_undecided)
+            self._has_settled = len(memberships.governing) == 1
+        if out.membership is not None:
             self._find_peers()
         if self._held and self._is_informed:
             self._release_held()
@@ -269,8 +272,7 @@ class Follower(ABC, Generic[V]):
             self._out.send.append((peer, message))
 
     def _broadcast(self, message: Any) -> None:
-        for peer in self._peers:
-            self._send(peer, message)
+        self._out.send += [(peer, message) for peer in self._peers if peer in self._connected]
 
     def _is_within_alpha(self, instance: int) -> bool:
-        return instance <= self.learned + self.memberships.alpha
+        return instance <= self.learner.learned + self.memberships.alpha

@@ -16,6 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+import msgspec
+
 from crescando.consensus.base import Ballot
 from crescando.consensus.membership import Change
 from crescando.consensus.multipaxos.messages import Accept, Promise, Vote
@@ -25,12 +27,11 @@ from crescando.types import ProcessId
 V = TypeVar("V")
 
 
-@dataclass(slots=True)
-class Open(Generic[V]):
+class Open(msgspec.Struct, Generic[V]):
     """An instance that is proposed and not yet decided."""
 
     value: V | Change | None
-    accepted: set[ProcessId] = field(default_factory=set)
+    accepted: set[ProcessId] = set()
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ values are kept above the trim watermark, for members that must catch up.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -16,27 +17,31 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class Learner(Generic[V]):
-    """Decided values; `learned` is the watermark up to which they were given out."""
+    """Decided values; `learned` is the watermark up to which they were given out.
+
+    What they weigh is found out when it is asked for, which only a leader does.
+    """
 
     decided: dict[int, V | Change | None] = field(default_factory=dict)
     learned: int = 0
     trimmed: int = 0
-    n_bytes: int = 0
     _sizes: dict[int, int] = field(default_factory=dict)
+    _weighed: int = 0
+    _n_bytes: int = 0
 
     def decide(self, instance: int, value: V | Change | None) -> None:
         """Record that an instance is decided."""
-        if instance > self.learned and instance not in self.decided:
-            self.decided[instance] = value
-            size = self._sizes[instance] = size_of(value)
-            self.n_bytes += size
+        if instance > self.learned:
+            self.decided.setdefault(instance, value)
 
     def advance(self) -> list[tuple[int, V | Change | None]]:
         """Give out what has become contiguous."""
         out: list[tuple[int, V | Change | None]] = []
-        while self.learned + 1 in self.decided:
-            self.learned += 1
-            out.append((self.learned, self.decided[self.learned]))
+        following = self.learned + 1
+        while following in self.decided:
+            out.append((following, self.decided[following]))
+            self.learned = following
+            following += 1
         return out
 
     def values_from(self, first: int, limit: int, n_bytes: int) -> tuple[V | Change | None, ...]:
@@ -50,33 +55,38 @@ class Learner(Generic[V]):
             if values and weight >= n_bytes:
                 break
             values.append(self.decided[instance])
-            weight += self._sizes[instance]
+            weight += size_of(self.decided[instance])
         return tuple(values)
 
     def trim(self, instance: int) -> None:
         """Forget learned values up to `instance`."""
         instance = min(instance, self.learned)
-        for gone in range(self.trimmed + 1, instance + 1):
-            self._forget(gone)
+        self._forget(range(self.trimmed + 1, instance + 1))
         self.trimmed = max(self.trimmed, instance)
 
     def lag_floor(self, instances: int, n_bytes: int) -> int:
         """Give the instance up to which values must go for at most so many to be kept."""
+        for instance in range(max(self.trimmed, self._weighed) + 1, self.learned + 1):
+            size = self._sizes[instance] = size_of(self.decided[instance])
+            self._n_bytes += size
+        self._weighed = self.learned
         floor = max(self.trimmed, self.learned - instances)
-        kept = self.n_bytes - sum(self._sizes[i] for i in range(self.trimmed + 1, floor + 1))
+        kept = self._n_bytes - sum(self._sizes[i] for i in range(self.trimmed + 1, floor + 1))
         while kept > n_bytes and floor < self.learned:
             floor += 1
             kept -= self._sizes[floor]
         return floor
 
-    def _forget(self, instance: int) -> None:
-        self.decided.pop(instance, None)
-        self.n_bytes -= self._sizes.pop(instance, 0)
+    def _forget(self, instances: Iterable[int]) -> None:
+        decided, sizes = self.decided, self._sizes
+        for instance in instances:
+            decided.pop(instance, None)
+            if sizes:
+                self._n_bytes -= sizes.pop(instance, 0)
 
     def jump(self, instance: int) -> None:
         """Stand at `instance` because a snapshot of it was installed."""
-        for gone in [known for known in self.decided if known <= instance]:
-            self._forget(gone)
+        self._forget([known for known in self.decided if known <= instance])
         self.learned = instance
         self.trimmed = max(self.trimmed, instance)
 

@@ -116,13 +116,13 @@ class Replica(Follower[V]):
 
     def can_propose(self) -> bool:
         leader = self._leader
+        if leader is None or not leader.is_prepared or len(leader.open) >= self.timing.window:
+            return False
+        instance = leader.next_instance
         return (
-            leader is not None
-            and leader.is_prepared
-            and not leader.has_found_votes
-            and self.n_open < self.timing.window
-            and self._is_within_alpha(leader.next_instance)
-            and leader.may_propose(self.memberships.of(leader.next_instance))
+            instance > leader.last_vote
+            and self._is_within_alpha(instance)
+            and leader.may_propose(self.memberships.of(instance))
         )
 
     def open_values(self) -> list[V]:
@@ -208,12 +208,12 @@ class Replica(Follower[V]):
     def propose(self, value: V) -> int:
         if not self.can_propose():
             raise RuntimeError("only a leader proposes, within its window; ask can_propose first")
-        return self._propose(value)
-
-    def _propose(self, value: V | Change | None) -> int:
         assert self._leader is not None
-        instance = self._leader.propose(value)
-        self._request(instance)
+        return self._propose(self._leader, value)
+
+    def _propose(self, leader: Leader[V], value: V | Change | None) -> int:
+        instance = leader.propose(value)
+        self._request(leader, instance)
         return instance
 
     def request_change(self, change: Change) -> str:
@@ -228,7 +228,7 @@ class Replica(Follower[V]):
         if not fault and not self.can_propose():
             fault = "the window is full"
         if not fault:
-            self._propose(change)
+            self._propose(self._leader, change)
         return fault
 
     def _has_change_in_flight(self, leader: Leader[V]) -> bool:
@@ -306,7 +306,9 @@ class Replica(Follower[V]):
             or self._tenure.is_resumed
         ):
             self._keep_time(now_s)
-        self._go_on(now_s)
+        leader = self._leader
+        if leader is not None and (not leader.has_no_arrears or len(self.memberships.governing) > 1):
+            self._go_on(now_s)
         if self._has_settled:
             self._has_settled = False
             if self.is_leader:
@@ -314,7 +316,8 @@ class Replica(Follower[V]):
                 # still ask for majorities of a membership that is over.
                 self._broadcast(self._heartbeat(now_s))
         out, self._out = self._out, BroadcastOutput()
-        if self.is_leader:
+        leader = self._leader
+        if leader is not None and leader.is_prepared:
             wake_at_s: float | None = self._tenure.beat_at_s
         else:
             wake_at_s = self._election.wake_at_s if self.is_member else None
@@ -375,10 +378,10 @@ class Replica(Follower[V]):
 
     def _follow(self, ballot: Ballot, now_s: float) -> None:
         """A message of a ballot at least as high as promised: its opener leads us."""
-        self.observe(ballot, now_s)
+        self._election.note(ballot)
+        if self._leader is not None and ballot.node != self.me:
+            self._step_down(now_s)
         self._election.follow(ballot.node, now_s)
-        if ballot.node != self.me:
-            self._leader = None
 
     # Election.
 
@@ -462,9 +465,6 @@ class Replica(Follower[V]):
 
     def _go_on(self, now_s: float) -> None:
         """Let the leader propose anew what phase 1 found, and fill up behind a change."""
-        leader = self._leader
-        if leader is not None and leader.has_no_arrears and len(self.memberships.governing) == 1:
-            return
         while (leader := self._leader) is not None:
             instance = leader.next_instance
             if not self._is_within_alpha(instance):
@@ -479,10 +479,10 @@ class Replica(Follower[V]):
                     self.learner.decide(instance, found.value)
                     self._advance()
                 else:
-                    self._request(instance)
+                    self._request(leader, instance)
             elif instance <= self.memberships.newest.start and len(self.memberships.governing) > 1:
                 # So that a change comes into force although nobody has anything to say.
-                self._propose(None)
+                self._propose(leader, None)
             else:
                 return
 
@@ -493,26 +493,23 @@ class Replica(Follower[V]):
         self.reconfiguration.lead()
         self.begin_round(now_s)
 
-    def _request(self, instance: int) -> None:
-        leader = self._leader
-        assert leader is not None
+    def _request(self, leader: Leader[V], instance: int) -> None:
         message = leader.accept_message(instance, leader.chosen(self.learned))
         self._broadcast(message)
         if isinstance(self.acceptor.on_accept(message), Accepted):
-            self._count_accepted(self.me, instance)
+            self._count_accepted(leader, self.me, instance)
 
     def _on_accepted(self, peer: ProcessId, message: Accepted, now_s: float) -> None:
         # Votes above a majority come when the instance is decided: no turn for each of them.
+        leader = self._leader
         self.is_quiet = (
-            self._leader is None
-            or message.ballot != self._leader.ballot
-            or not self._count_accepted(peer, message.instance)
+            leader is None
+            or message.ballot != leader.ballot
+            or not self._count_accepted(leader, peer, message.instance)
         )
 
-    def _count_accepted(self, peer: ProcessId, instance: int) -> bool:
+    def _count_accepted(self, leader: Leader[V], peer: ProcessId, instance: int) -> bool:
         """Count a vote; True if it decides the instance."""
-        leader = self._leader
-        assert leader is not None
         if not leader.on_accepted(peer, instance, self.memberships.of(instance)):
             return False
         self.learner.decide(instance, leader.open.pop(instance).value)
