@@ -8,7 +8,8 @@ and a way to execute slow work.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from crescando.process import Output, ProcessCore
@@ -85,7 +86,7 @@ class Pump:
         self._has_turn = False
         self._wake: Handle | None = None
         self._wake_at_s: float | None = None
-        self._armed_s = 0.0
+        self._armed_s = math.inf
 
     def start(self) -> None:
         """Attach to the transport and begin."""
@@ -139,6 +140,25 @@ class Pump:
             self._has_turn = True
             self._call_soon(self._take_turn)
 
+    def received_all(self, arrived: Iterable[tuple[Channel, Any]]) -> None:
+        if not self.is_running:
+            return
+        core, channels, now_s = self.core, self._channels, self._now_s()
+        needs_turn = False
+        try:
+            for channel, message in arrived:
+                peer = channel.peer
+                if channels.get(peer) is channel:
+                    core.on_message(peer, message, now_s)
+                    if not (self._may_be_quiet and core.is_quiet):  # type: ignore[attr-defined]
+                        needs_turn = True
+        except Exception as error:  # noqa: BLE001  # Whatever it is, this process stops.
+            self.fail(error)
+            return
+        # A turn that is to come anyway will do; else nothing more would gather until it came.
+        if needs_turn and not self._has_turn:
+            self._take_turn()
+
     def closed(self, channel: Channel) -> None:
         if self._channels.get(channel.peer) is channel:
             del self._channels[channel.peer]
@@ -188,11 +208,12 @@ class Pump:
                 channel.close()
         for peer in output.connect:
             self._transport.connect(self.core.me, peer)
-        for peer, message in output.send:
-            channel = channels.get(peer)
-            if channel is not None:
-                channel.send(message)
-        self._transport.flush()
+        if output.send:
+            for peer, message in output.send:
+                channel = channels.get(peer)
+                if channel is not None:
+                    channel.send(message)
+            self._transport.flush()
         if output.execute is not None and self._execute is not None:
             self._execute(output.execute)
         if output.stop:
@@ -201,26 +222,23 @@ class Pump:
             if self._stopped is not None:
                 self._stopped(output.stop)
             return
-        self._set_wake(output.wake_at_s)
+        self._wake_at_s = wake_at_s = output.wake_at_s
+        # A follower puts its doubt off with each message; the timer that is set
+        # finds out when it comes, which is cheaper than setting it anew.
+        if wake_at_s is not None and wake_at_s < self._armed_s:
+            self._arm(wake_at_s)
 
-    def _set_wake(self, wake_at_s: float | None) -> None:
-        self._wake_at_s = wake_at_s
-        if wake_at_s is None:
-            return
+    def _arm(self, wake_at_s: float) -> None:
         if self._wake is not None:
-            if self._armed_s <= wake_at_s:
-                # A follower puts its doubt off with each message; the timer that
-                # is set finds out when it comes, which is cheaper than setting it anew.
-                return
             self._wake.cancel()
         self._armed_s = wake_at_s
         self._wake = self._scheduler.call_at(wake_at_s, self._woken)
 
     def _woken(self) -> None:
-        self._wake = None
+        self._wake, self._armed_s = None, math.inf
         if self._wake_at_s is None:
             return
-        if self._scheduler.now_s() < self._wake_at_s:
-            self._set_wake(self._wake_at_s)
+        if self._now_s() < self._wake_at_s:
+            self._arm(self._wake_at_s)
         else:
             self.need_turn()

@@ -191,7 +191,7 @@ class _Gate(Transport):
 
 
 @dataclass(slots=True)
-class _GatedEndpoint:
+class _GatedEndpoint(Endpoint):
     node: Node
     inner: Endpoint
 

@@ -9,6 +9,7 @@ to the next session; the cores state their watermarks anew.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from types import UnionType
 from typing import Any, Protocol, get_args, get_type_hints
 
@@ -104,6 +105,11 @@ class Endpoint(Protocol):
     def received(self, channel: Channel, message: Any) -> None:
         """Take a message."""
         ...
+
+    def received_all(self, arrived: Iterable[tuple[Channel, Any]]) -> None:
+        """Take all that has arrived of every session, in order: the moment to answer it."""
+        for channel, message in arrived:
+            self.received(channel, message)
 
     def closed(self, channel: Channel) -> None:
         """Learn that a session has ended; told once."""

@@ -6,7 +6,6 @@ simulator sends the same messages through the wire codec to keep it so.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 from crescando.pump import Scheduler
@@ -25,44 +24,47 @@ _BEGIN, _END = object(), object()
 class _Inbox:
     """What has arrived for one process, of all its sessions, in the order of arrival."""
 
-    __slots__ = ("_call_soon", "_is_due", "arrived", "endpoint", "is_attached", "n_emptied")
+    __slots__ = ("_call_soon", "_has_marks", "arrived", "endpoint", "is_attached", "n_emptied")
 
     def __init__(self, endpoint: Endpoint, scheduler: Scheduler) -> None:
         self.is_attached = True
         self.endpoint = endpoint
         self._call_soon = scheduler.call_soon
-        self.arrived: deque[tuple[InProcessChannel, Any]] = deque()
+        self.arrived: list[tuple[InProcessChannel, Any]] = []
         self.n_emptied = 0
-        self._is_due = False
+        self._has_marks = False
 
-    def put(self, channel: InProcessChannel, message: Any) -> None:
-        """Take a message, or the begin or end of a session."""
-        self.arrived.append((channel, message))
-        if not self._is_due:
-            self._is_due = True
-            self._call_soon(self._deliver)
+    def call(self) -> None:
+        """Have it emptied soon, since something is about to be put into it."""
+        self._call_soon(self._deliver)
+
+    def mark(self, channel: InProcessChannel, mark: object) -> None:
+        """Take the begin or end of a session."""
+        if not self.arrived:
+            self.call()
+        self.arrived.append((channel, mark))
+        self._has_marks = True
 
     def _deliver(self) -> None:
         # What arrives meanwhile is for the next round: nobody's turn waits behind it.
-        arrived, self.arrived = self.arrived, deque()
+        arrived, self.arrived = self.arrived, []
         self.n_emptied += 1
-        self._is_due = False
-        received = self.endpoint.received
-        try:
-            while arrived and self.is_attached:
-                channel, message = arrived.popleft()
-                if message is _BEGIN:
-                    self.endpoint.opened(channel)
-                elif message is _END:
-                    self.endpoint.closed(channel)
-                else:
-                    received(channel, message)
-        finally:
-            if arrived and self.is_attached:
-                # One that could not be taken must not cost the others.
-                self.arrived.extendleft(reversed(arrived))
-                self._is_due = True
-                self._call_soon(self._deliver)
+        if self._has_marks:
+            self._has_marks = False
+            self._deliver_one_by_one(arrived)
+        elif self.is_attached:
+            self.endpoint.received_all(arrived)
+
+    def _deliver_one_by_one(self, arrived: list[tuple[InProcessChannel, Any]]) -> None:
+        for channel, message in arrived:
+            if not self.is_attached:
+                return
+            if message is _BEGIN:
+                self.endpoint.opened(channel)
+            elif message is _END:
+                self.endpoint.closed(channel)
+            else:
+                self.endpoint.received(channel, message)
 
 
 class InProcessChannel(Channel):
@@ -81,17 +83,19 @@ class InProcessChannel(Channel):
     def begin(self, other: InProcessChannel) -> None:
         """Tie the two ends of a session together."""
         self._other = other
-        self.inbox.put(self, _BEGIN)
+        self.inbox.mark(self, _BEGIN)
 
     def send(self, message: Any) -> None:
         other = self._other
-        if not self._is_open or other is None:
+        if other is None:
             return
-        inbox = other.inbox
-        if len(inbox.arrived) >= UNWEIGHED and not other._has_room_for(message):
+        arrived = other.inbox.arrived
+        if not arrived:
+            other.inbox.call()
+        elif len(arrived) >= UNWEIGHED and not other._has_room_for(message):
             self.close()
             return
-        inbox.put(other, message)
+        arrived.append((other, message))
 
     def close(self) -> None:
         other = self._other
@@ -116,9 +120,10 @@ class InProcessChannel(Channel):
     def _end(self) -> None:
         if self._is_open:
             self._is_open = False
+            self._other = None
             self._hub.forget(self._owner, self)
             # What has arrived before the end is still received.
-            self.inbox.put(self, _END)
+            self.inbox.mark(self, _END)
 
 
 class InProcessHub(Transport):

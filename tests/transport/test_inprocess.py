@@ -22,7 +22,7 @@ def test_the_object_itself_is_handed_over() -> None:
 
 
 def test_a_receiver_that_does_not_keep_up_has_its_session_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inprocess, "UNWEIGHED", 0)
+    monkeypatch.setattr(inprocess, "UNWEIGHED", 1)
     monkeypatch.setattr(inprocess, "QUEUE_MAX", 10)
     world = world_of()
     a, b = pair(world)
@@ -31,12 +31,13 @@ def test_a_receiver_that_does_not_keep_up_has_its_session_closed(monkeypatch: py
         a.channel.send(n)
     world.settle()
 
-    assert b.messages() == list(range(10))
+    # The first, which waits behind none, is not weighed.
+    assert b.messages() == list(range(1 + 10))
     assert (a.told("closed"), b.told("closed")) == ([B], [A])
 
 
 def test_a_session_is_closed_when_too_many_bytes_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inprocess, "UNWEIGHED", 0)
+    monkeypatch.setattr(inprocess, "UNWEIGHED", 1)
     monkeypatch.setattr(inprocess, "QUEUE_BYTES", 3_000)
     world = world_of()
     a, b = pair(world)
@@ -45,25 +46,26 @@ def test_a_session_is_closed_when_too_many_bytes_wait(monkeypatch: pytest.Monkey
         a.channel.send(b"x" * 1_000)
     world.settle()
 
-    # The bound holds beside the longest that waits.
-    assert [len(message) for message in b.messages()] == [1_000] * 4
+    # The first is not weighed; the bound holds beside the longest that waits.
+    assert [len(message) for message in b.messages()] == [1_000] * (1 + 4)
     assert (a.told("closed"), b.told("closed")) == ([B], [A])
 
 
 def test_one_message_of_any_size_passes_and_what_is_read_counts_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(inprocess, "UNWEIGHED", 0)
+    monkeypatch.setattr(inprocess, "UNWEIGHED", 1)
     monkeypatch.setattr(inprocess, "QUEUE_BYTES", 3_000)
     world = world_of()
     a, b = pair(world)
 
     for _ in range(4):
+        a.channel.send(b"behind this one all are weighed")
         a.channel.send(b"x" * 10_000)
         a.channel.send(b"and what follows it")
         world.settle()
 
-    assert len(b.messages()) == 8
+    assert len(b.messages()) == 12
     assert a.told("closed") == []
 
 

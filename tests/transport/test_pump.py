@@ -106,6 +106,32 @@ def test_the_inputs_that_are_due_together_share_a_turn() -> None:
     assert desk.core.count("flush") == flushes + 1
 
 
+def test_what_has_arrived_is_answered_before_anything_else_is_done() -> None:
+    desk = Desk()
+    desk.connect()
+    flushes = desk.core.count("flush")
+    seen: list[int] = []
+
+    desk.b.channel.send("x")
+    desk.agenda.call_soon(lambda: seen.append(desk.core.count("flush")))
+    desk.agenda.run_until(0.0)
+
+    assert seen == [flushes + 1]
+
+
+def test_what_arrives_before_a_turn_that_is_to_come_shares_it() -> None:
+    desk = Desk()
+    desk.connect()
+    flushes = desk.core.count("flush")
+
+    desk.b.channel.send("x")
+    desk.pump.need_turn()
+    desk.agenda.run_until(0.0)
+
+    assert desk.core.count("message") == 1
+    assert desk.core.count("flush") == flushes + 1
+
+
 def test_a_message_that_leaves_a_core_nothing_to_do_takes_no_turn() -> None:
     core = QuietCore(A)
     desk = Desk(core)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from crescando.transport.base import Channel, Transport
+from crescando.transport.base import Channel, Endpoint, Transport
 from crescando.transport.inprocess import InProcessHub
 from crescando.transport.simulated import SimulatedNetwork, VirtualTime
 from crescando.types import ProcessId
@@ -53,7 +53,7 @@ def simulated() -> World:
 WORLDS: dict[str, Callable[[], World]] = {"inprocess": inprocess, "simulated": simulated}
 
 
-class Witness:
+class Witness(Endpoint):
     """An endpoint that writes down what it is told.
 
     Parameters

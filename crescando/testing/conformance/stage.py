@@ -150,7 +150,7 @@ class Stage:
         return True
 
 
-class _Recorder(Transport):
+class _Recorder(Transport, Endpoint):
     """The network as one process sees it, with a memory of what arrived."""
 
     def __init__(self, stage: Stage, me: ProcessId) -> None:
