@@ -14,7 +14,6 @@ import msgspec
 
 from crescando.errors import SpecError, UnknownColumnError
 
-
 DIGITS_MAX = 18
 """The most digits of a decimal: every one of them, with its sign, fits int64."""
 

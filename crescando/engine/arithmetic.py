@@ -24,6 +24,9 @@ Raised = tuple[NDArray[Any], Errors | None]
 Array = NDArray[Any]
 
 _SAFE_FACTOR = 1 << 31
+_NEAR_LIMIT = (2.0**63 * (1 - 2.0**-50), 2.0**63 * (1 + 2.0**-50))
+"""A product is rounded thrice on its way to float64, by 2**-53 each time."""
+
 _INT64_MIN = -(1 << 63)
 _EXACT_FLOAT = 1 << 53
 
@@ -57,12 +60,14 @@ def multiply(left: Array, right: Array, real: bool) -> Raised:
     product = a * b
     if real:
         return product, None
-    safe = _is_small(a) & _is_small(b)
-    if safe.all():
+    if _is_small(a).all() and _is_small(b).all():
         return product, None
-    overflow = np.zeros(product.shape, np.bool_)
+    # The rounded product tells, except close to the limit itself.
+    magnitude = np.abs(a.astype(np.float64) * b.astype(np.float64))
+    overflow = magnitude > _NEAR_LIMIT[1]
+    close = (magnitude >= _NEAR_LIMIT[0]) & ~overflow
     a, b = np.broadcast_to(a, product.shape), np.broadcast_to(b, product.shape)
-    for row in (~safe).nonzero()[0].tolist():
+    for row in close.nonzero()[0].tolist():
         overflow[row] = int(a[row]) * int(b[row]) != int(product[row])
     return product, raised(overflow, Cause.OVERFLOW)
 
@@ -82,7 +87,7 @@ def divide(left: Array, right: Array, real: bool) -> Raised:
         return a / divisor, error
     overflow = (a == _INT64_MIN) & (divisor == -1)
     if overflow.any():
-        error = _merge(error, zero, overflow)
+        error = merge_causes(error, zero, overflow)
         divisor = np.where(overflow, 1, divisor)
     floor = a // divisor
     inexact = (floor * divisor) != a
@@ -99,7 +104,7 @@ def floor_divide(left: Array, right: Array, real: bool) -> Raised:
     if not real:
         overflow = (a == _INT64_MIN) & (divisor == -1)
         if overflow.any():
-            error = _merge(error, zero, overflow)
+            error = merge_causes(error, zero, overflow)
             divisor = np.where(overflow, 1, divisor)
     return np.floor_divide(a, divisor), error
 
@@ -131,7 +136,8 @@ def remainder(left: Array, right: Array, real: bool) -> Raised:
     return np.fmod(a, divisor), raised(zero, Cause.DIVISION_BY_ZERO)
 
 
-def _merge(error: Errors | None, zero: Mask, overflow: Mask) -> Errors | None:
+def merge_causes(error: Errors | None, zero: Mask, overflow: Mask) -> Errors | None:
+    """Give the causes of a division; where both hold, that of the zero divisor."""
     merged = np.where(zero, np.uint8(Cause.DIVISION_BY_ZERO), overflow * np.uint8(Cause.OVERFLOW))
     return merged if error is not None or overflow.any() else None
 

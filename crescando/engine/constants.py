@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crescando.engine.decimals import beyond
 from crescando.engine.dictionary import Pool
 from crescando.engine.keys import I64
 from crescando.engine.statement import PHYSICAL, Parameter
@@ -131,6 +132,9 @@ def as_value(items: list[Any], kind: DataType) -> Value:
     try:
         # Constants keep full precision: a FLOAT32 comparison is exact too.
         dtype = np.dtype(np.float64) if kind.is_float else PHYSICAL[kind]
-        return Value(kind, np.array(items, dtype), valid)
+        data = np.array(items, dtype)
     except OverflowError as error:
         raise TypeMismatchError(f"a constant does not fit {kind.value}") from error
+    if kind.is_decimal and beyond(data, kind).any():
+        raise TypeMismatchError(f"a constant does not fit {kind.value}")
+    return Value(kind, data, valid)

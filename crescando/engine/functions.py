@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from crescando.errors import TypeMismatchError
-from crescando.schema import DataType
+from crescando.schema import DIGITS_MAX, DataType
 
 
 class Cause(IntEnum):
@@ -94,14 +94,17 @@ def is_comparable(left: DataType, right: DataType) -> bool:
 def is_assignable(column: DataType, term: DataType) -> bool:
     """Say whether a column takes a term's values without an explicit cast.
 
-    Numbers go into a wider or narrower type of their kind (checked per row) and
-    whole numbers into floats; floats go into integers by cast only, since
-    that loses digits.
+    Numbers go into a wider or narrower type of their kind (checked per row),
+    integers into decimals, and exact numbers into floats. What would lose
+    digits after the point (floats and decimals into integers, floats and longer
+    decimals into decimals) goes by cast only.
     """
     if column is term:
         return True
     if column.is_integer:
         return term.is_integer
+    if column.is_decimal:
+        return term.is_exact and term.scale <= column.scale
     return column.is_float and term.is_number
 
 
@@ -112,7 +115,7 @@ def can_cast(source: DataType, target: DataType) -> bool:
     if source is DataType.STRING:
         return target.is_number or target in (DataType.DATE, DataType.TIMESTAMP)
     if target is DataType.STRING:
-        return source.is_integer
+        return source.is_exact
     if source is DataType.BOOL:
         return target.is_integer
     return {source, target} == {DataType.DATE, DataType.TIMESTAMP}
@@ -123,11 +126,18 @@ def common_type(types: Types) -> DataType | None:
     first = types[0]
     if all(kind is first for kind in types):
         return first
+    if not all(kind.is_number for kind in types):
+        return None
+    return _widest(types)
+
+
+def _widest(types: Types) -> DataType:
+    """Give the type that holds numbers of several types: exact as long as none is a float."""
+    if any(kind.is_float for kind in types):
+        return DataType.FLOAT64
     if all(kind.is_integer for kind in types):
         return DataType.INT64
-    if all(kind.is_number for kind in types):
-        return DataType.FLOAT64
-    return None
+    return DataType.decimal(DIGITS_MAX, max(kind.scale for kind in types))
 
 
 def _named(types: Types) -> str:
@@ -165,7 +175,31 @@ def _logical(op: str, types: Types) -> DataType:
 def _arithmetic(op: str, types: Types) -> DataType:
     if not all(kind.is_number for kind in types):
         raise _refuse(op, types, "numbers")
-    return DataType.INT64 if all(kind.is_integer for kind in types) else DataType.FLOAT64
+    return _widest(types)
+
+
+def _product(op: str, types: Types) -> DataType:
+    found = _arithmetic(op, types)
+    if not found.is_decimal:
+        return found
+    scale = types[0].scale + types[1].scale
+    if scale > DIGITS_MAX:
+        raise TypeMismatchError(
+            f"the product of {_named(types)} has {scale} digits after the point, more than {DIGITS_MAX}; "
+            "cast one of them to fewer"
+        )
+    return DataType.decimal(DIGITS_MAX, scale)
+
+
+def _division(op: str, types: Types) -> DataType:
+    found = _arithmetic(op, types)
+    # The quotient of decimals has no scale of its own.
+    return DataType.FLOAT64 if found.is_decimal else found
+
+
+def _floor_division(op: str, types: Types) -> DataType:
+    found = _arithmetic(op, types)
+    return DataType.decimal(DIGITS_MAX) if found.is_decimal else found
 
 
 def _true_division(op: str, types: Types) -> DataType:
@@ -176,13 +210,19 @@ def _true_division(op: str, types: Types) -> DataType:
 def _unary_number(op: str, types: Types) -> DataType:
     if not types[0].is_number:
         raise _refuse(op, types, "a number")
-    return types[0] if types[0].is_integer else DataType.FLOAT64
+    return types[0] if types[0].is_exact else DataType.FLOAT64
+
+
+def _floor(op: str, types: Types) -> DataType:
+    found = _unary_number(op, types)
+    return DataType.decimal(DIGITS_MAX) if found.is_decimal else found
 
 
 def _round(op: str, types: Types) -> DataType:
     if len(types) == 2 and not types[1].is_integer:
         raise _refuse(op, types, "a number and a whole number of digits")
-    return _unary_number(op, types)
+    found = _unary_number(op, types)
+    return DataType.decimal(DIGITS_MAX, found.scale) if found.is_decimal else found
 
 
 def _exactly(result: DataType, *wanted: DataType | None) -> Callable[[str, Types], DataType]:
@@ -250,9 +290,13 @@ def _table() -> dict[str, Operator]:
     add("is_null", 1, 1, _any_to_bool)
     add("is_true is_false is_unknown not", 1, 1, _logical)
     add("and or", 2, ARGUMENTS_MAX, _logical)
-    add("+ - * div floordiv %", 2, 2, _arithmetic)
+    add("+ - %", 2, 2, _arithmetic)
+    add("*", 2, 2, _product)
+    add("div", 2, 2, _division)
+    add("floordiv", 2, 2, _floor_division)
     add("truediv", 2, 2, _true_division)
-    add("neg abs floor", 1, 1, _unary_number)
+    add("neg abs", 1, 1, _unary_number)
+    add("floor", 1, 1, _floor)
     add("round", 1, 2, _round, projection_only=True)
     add("date_add", 2, 2, _exactly(date, date, None))
     add("date_diff", 2, 2, _exactly(DataType.INT64, date, date))
@@ -275,7 +319,7 @@ def _table() -> dict[str, Operator]:
 OPERATORS: dict[str, Operator] = _table()
 """The allow-list by name, without ``cast``, whose result type is its target."""
 
-AGGREGATES = frozenset({"count", "sum", "min", "max", "avg"})
+AGGREGATES = frozenset({"count", "sum", "min", "max", "avg", "count_distinct"})
 """The aggregate functions of a read."""
 
 CAST = "cast"
@@ -334,8 +378,10 @@ def aggregate_type(function: str, term: DataType | None) -> DataType:
         return DataType.INT64
     if term is None:
         raise TypeMismatchError(f"{function!r} takes an argument")
+    if function == "count_distinct":
+        return DataType.INT64
     if function in ("min", "max"):
         return term
     if not term.is_number:
         raise TypeMismatchError(f"{function!r} takes numbers, not {term.value}")
-    return DataType.FLOAT64 if function == "avg" or term.is_float else DataType.INT64
+    return DataType.FLOAT64 if function == "avg" else _widest((term,))

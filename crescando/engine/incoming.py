@@ -10,24 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crescando.engine.conversion import domain_errors
 from crescando.engine.dictionary import Pool
 from crescando.engine.functions import Cause
 from crescando.engine.group import Group
 from crescando.engine.index import PointIndex
+from crescando.engine.kernels.texts import mix
 from crescando.engine.keys import I64, order_keys
-from crescando.engine.partition import mix, ring_positions
+from crescando.engine.partition import ring_positions
 from crescando.engine.statement import Column, Kind
 from crescando.engine.table import HIDDEN_ORDINAL, HIDDEN_POSITION, Block, Table
 from crescando.engine.values import (
     Errors,
     Value,
-    calendar_errors,
     concatenate,
     first_cause,
     raised,
@@ -108,7 +108,7 @@ def _join(kind: DataType, columns: list[Column]) -> Value:
     if kind is not DataType.STRING:
         return Value(kind, values, valid)
     pool = Pool()
-    codes = pool.intern(chain.from_iterable(column.dictionary for column in columns))
+    codes = np.concatenate([pool.intern_texts(column.texts) for column in columns])
     sizes = np.array([len(column.dictionary) for column in columns])
     starts = np.repeat(np.cumsum(sizes) - sizes, [len(column.values) for column in columns])
     places = starts + values
@@ -121,7 +121,7 @@ def _join(kind: DataType, columns: list[Column]) -> Value:
 def _as_column(value: Value) -> Column:
     if value.type is not DataType.STRING:
         return Column(value.type, value.data, value.valid)
-    return Column(value.type, value.data, value.valid, tuple(value.strings().texts))
+    return Column(value.type, value.data, value.valid, value.strings().texts)
 
 
 def _arc_of(position: U64, arcs: Sequence[KeyRange]) -> I64:
@@ -149,7 +149,7 @@ def _row_errors(table: Table, values: dict[int, Value], n_rows: int, missing: bo
             continue
         if not column.nullable and value.valid is not None:
             error = first_cause(error, raised(~value.valid, Cause.NULL_VALUE))
-        outside = calendar_errors(column.type, value.data)
+        outside = domain_errors(column.type, value.data)
         if outside is not None and value.valid is not None:
             outside = np.where(value.valid, outside, np.uint8(0))
         error = first_cause(error, outside)

@@ -27,7 +27,8 @@ def list_keys(value: Value, lists: Lists) -> tuple[I64, I64]:
         keys = constants.strings().codes_in(value.strings())[constants.data]
         keep = keys >= 0
     else:
-        keys, high = key_intervals(value.type.is_float, "=", constants.data)
+        column, scale = value.type, constants.type.scale
+        keys, high = key_intervals(column.is_float, "=", constants.data, column.scale, scale)
         keep = keys <= high
     return keys[keep], owners[keep]
 

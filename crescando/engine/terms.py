@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crescando.engine import moments, texts
+from crescando.engine import decimals, moments, texts
 from crescando.engine.arithmetic import BINARY, UNARY, round_half_away
+from crescando.engine.conversion import convert
 from crescando.engine.dictionary import Pool, unify_equality, unify_order
 from crescando.engine.evaluator import ROWS_MIN
 from crescando.engine.frame import Frame
@@ -28,7 +29,6 @@ from crescando.engine.values import (
     Errors,
     Value,
     both_valid,
-    convert,
     first_cause,
     raised,
     recode,
@@ -57,7 +57,7 @@ def evaluate(term: Term, frame: Frame) -> Value:
 def _fused(text: str, operands: tuple[Term, ...], frame: Frame) -> Value:
     values = [evaluate(operand, frame) for operand in operands]
     valid, error = _combined(values)
-    arrays = [value.spread(frame.n_rows).data.astype(np.float64, copy=False) for value in values]
+    arrays = [convert(value, DataType.FLOAT64).spread(frame.n_rows).data for value in values]
     return Value(DataType.FLOAT64, frame.evaluator.run(text, arrays, frame.n_rows), valid, error)
 
 
@@ -92,15 +92,16 @@ def compare(op: str, left: Value, right: Value) -> Mask:
     if left.type is DataType.STRING:
         unify = unify_equality if op in ("=", "<>") else unify_order
         a, b = unify(left.strings(), a, right.strings(), b)
+    m, n = left.type.scale, right.type.scale
     if op == "=":
-        return equal_to(a, b)
+        return equal_to(a, b, m, n)
     if op == "<>":
-        return ~equal_to(a, b)
+        return ~equal_to(a, b, m, n)
     if op == "<":
-        return less_than(a, b)
+        return less_than(a, b, m, n)
     if op == ">":
-        return less_than(b, a)
-    return ~less_than(b, a) if op == "<=" else ~less_than(a, b)
+        return less_than(b, a, n, m)
+    return ~less_than(b, a, n, m) if op == "<=" else ~less_than(a, b, m, n)
 
 
 def _compare(term: Apply, values: list[Value]) -> Value:
@@ -197,19 +198,31 @@ def _junction(terms: tuple[Term, ...], frame: Frame, *, dominant: bool) -> Value
 
 
 def _binary(term: Apply, values: list[Value]) -> Value:
-    real = term.op == "truediv" and not (values[0].type.is_integer and values[1].type.is_integer)
-    real = real or (term.type is DataType.FLOAT64 and term.op != "truediv")
-    data, error = BINARY[term.op](values[0].data, values[1].data, real)
+    left, right = values
+    if left.type.is_integer and right.type.is_integer:
+        data, error = BINARY[term.op](left.data, right.data, False)
+    elif left.type.is_exact and right.type.is_exact:
+        data, error = decimals.binary(term.op, term.type, left, right)
+    else:
+        real = [convert(value, DataType.FLOAT64).data for value in values]
+        data, error = BINARY[term.op](real[0], real[1], True)
     return _result(term.type, values, data, error)
 
 
 def _unary(term: Apply, values: list[Value]) -> Value:
-    data, error = UNARY[term.op](values[0].data)
+    if term.op == "floor" and values[0].type.is_decimal:
+        data, error = decimals.floor(values[0])
+    else:
+        data, error = UNARY[term.op](values[0].data)
     return _result(term.type, values, data, error)
 
 
 def _round(term: Apply, values: list[Value]) -> Value:
-    data, error = round_half_away(values[0].data, values[1].data if len(values) == 2 else None)
+    digits = values[1].data if len(values) == 2 else None
+    if values[0].type.is_decimal:
+        data, error = decimals.round_half_away(values[0], digits)
+    else:
+        data, error = round_half_away(values[0].data, digits)
     return _result(term.type, values, data, error)
 
 
@@ -258,7 +271,7 @@ def _cast(term: Apply, values: list[Value]) -> Value:
         data, error = texts.parse(value.strings(), value.data, target)
         return _result(target, values, data, error)
     if target is DataType.STRING:
-        pool, codes = texts.from_integers(value.data)
+        pool, codes = texts.from_exact(value.data, value.type.scale)
         return _result(target, values, codes, None, pool)
     if target is DataType.TIMESTAMP:
         data, error = moments.to_timestamp(value.data)

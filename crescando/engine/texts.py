@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crescando.engine import kernels
+from crescando.engine.decimals import read, write
 from crescando.engine.dictionary import Pool
 from crescando.engine.functions import TEXT_MAX, TIMESTAMP_MAX, TIMESTAMP_MIN, Cause
+from crescando.engine.heap import Texts
 from crescando.engine.keys import I64
 from crescando.engine.statement import PHYSICAL
-from crescando.engine.values import Errors, raised
+from crescando.engine.values import Errors, distinct_codes, raised
 from crescando.schema import DataType
 
 Array = NDArray[Any]
@@ -39,9 +42,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def used_texts(pool: Pool, codes: Array) -> tuple[list[str], I64]:
     """Give the distinct texts among some rows and each row's index into them."""
     if len(pool) <= len(codes):
-        return pool.texts[:], codes.astype(np.int64, copy=False)
+        return pool.texts.to_list(), codes.astype(np.int64, copy=False)
     used, index = np.unique(codes, return_inverse=True)
-    return [pool.texts[code] for code in used.tolist()], index
+    return pool.decode(used), index
 
 
 def map_texts(pool: Pool, codes: Array, function: Callable[[str], str]) -> tuple[Pool, I64]:
@@ -53,8 +56,8 @@ def map_texts(pool: Pool, codes: Array, function: Callable[[str], str]) -> tuple
 
 def lengths(pool: Pool, codes: Array) -> I64:
     """Give lengths in code points."""
-    texts, index = used_texts(pool, codes)
-    return np.fromiter(map(len, texts), np.int64, len(texts))[index]
+    used, index = np.unique(codes, return_inverse=True)
+    return pool.texts.take(used).lengths_in_points()[index]
 
 
 def concatenate_texts(
@@ -64,7 +67,7 @@ def concatenate_texts(
     a, b = np.broadcast_arrays(left_codes.astype(np.int64), right_codes.astype(np.int64))
     pairs, index = np.unique(a * len(right) + b, return_inverse=True)
     target = Pool()
-    couples = [(left.texts[p // len(right)], right.texts[p % len(right)]) for p in pairs.tolist()]
+    couples = list(zip(left.decode(pairs // len(right)), right.decode(pairs % len(right)), strict=True))
     long = np.array([len(head) + len(tail) > TEXT_MAX for head, tail in couples], np.bool_)
     joined = ("" if over else head + tail for (head, tail), over in zip(couples, long, strict=True))
     codes = target.intern(joined)[index]
@@ -85,9 +88,12 @@ def substrings(
     if counts is not None:
         error = np.broadcast_to(counts < 0, shape).astype(np.uint8) * np.uint8(Cause.INVALID_ARGUMENT)
 
-    def cut(code: int, start: int, count: int | None) -> str:
+    used, index = used_texts(pool, np.broadcast_to(codes, shape))
+    rows[0] = index.tolist()
+
+    def cut(place: int, start: int, count: int | None) -> str:
         first = max(start, 1) - 1
-        return pool.texts[code][first : None if count is None else max(start + max(count, 0) - 1, 0)]
+        return used[place][first : None if count is None else max(start + max(count, 0) - 1, 0)]
 
     known: dict[tuple[Any, ...], str] = {}
     texts = []
@@ -137,26 +143,66 @@ def _piece(text: str) -> re.Pattern[str]:
 def like(pool: Pool, codes: Array, patterns: Pool, pattern_codes: Array) -> NDArray[np.bool_]:
     """Give where texts match patterns, row by row."""
     if len(pattern_codes) == 1:
-        matches = like_matcher(patterns.texts[int(pattern_codes[0])])
+        pattern = patterns.texts[int(pattern_codes[0])]
+        ends = literal_ends(pattern)
+        if ends is not None:
+            return _has_ends(pool, codes, *ends)
+        matches = like_matcher(pattern)
         texts, index = used_texts(pool, codes)
         return np.fromiter(map(matches, texts), np.bool_, len(texts))[index]
     a, b = np.broadcast_arrays(codes.astype(np.int64), pattern_codes.astype(np.int64))
     pairs, index = np.unique(b * len(pool) + a, return_inverse=True)
     result = np.zeros(len(pairs), np.bool_)
     current, matches = -1, like_matcher("")
-    for place, pair in enumerate(pairs.tolist()):
-        pattern, code = divmod(pair, len(pool))
-        if pattern != current:
-            current, matches = pattern, like_matcher(patterns.texts[pattern])
-        result[place] = matches(pool.texts[code])
+    texts = pool.decode(pairs % len(pool))
+    for place, (number, text) in enumerate(zip((pairs // len(pool)).tolist(), texts, strict=True)):
+        if number != current:
+            current, matches = number, like_matcher(patterns.texts[number])
+        result[place] = matches(text)
     return result[index]
 
 
-def from_integers(values: Array) -> tuple[Pool, I64]:
-    """Write whole numbers in decimal."""
+def literal_ends(pattern: str) -> tuple[str, str | None] | None:
+    """Give the beginning and the end that a LIKE pattern demands, if it demands nothing else.
+
+    The end is None for a pattern without wildcards, which is the whole text.
+    """
+    pieces = pattern.split("%")
+    if "_" in pattern or len(pieces) > 2:
+        return None
+    return pieces[0], pieces[1] if len(pieces) == 2 else None
+
+
+def literal_prefix(pattern: str) -> str:
+    """Give what every text that matches a LIKE pattern begins with."""
+    return pattern.split("%")[0].split("_")[0]
+
+
+def _has_ends(pool: Pool, codes: Array, beginning: str, end: str | None) -> NDArray[np.bool_]:
+    """Give where texts begin and end with literals, which do not overlap; None: where they are equal."""
+    if end is None:
+        equal: NDArray[np.bool_] = codes == pool.find(beginning)
+        return equal
+    used, index = distinct_codes(codes, len(pool))
+    texts = pool.texts
+    starts = texts.offsets[used].astype(np.int64)
+    stops = texts.offsets[used + 1].astype(np.int64)
+    literals = Texts.of((beginning, end))
+    head, tail = literals.lengths.tolist()
+    long = stops - starts >= head + tail
+    at = long.nonzero()[0]
+    equal_slices = kernels.active().texts.equal_slices
+    for begins, size, first in ((starts[at], head, 0), (stops[at] - tail, tail, head)):
+        sizes = np.full(len(at), size)
+        long[at] &= equal_slices(texts.heap, begins, sizes, literals.heap, np.full(len(at), first), sizes)
+    return long[index]
+
+
+def from_exact(values: Array, scale: int) -> tuple[Pool, I64]:
+    """Write integers, or decimals of some scale, each distinct one once."""
     used, index = np.unique(values, return_inverse=True)
     target = Pool()
-    return target, target.intern(map(str, used.tolist()))[index]
+    return target, target.intern(write(units, scale) for units in used.tolist())[index]
 
 
 def parse(pool: Pool, codes: Array, target: DataType) -> tuple[Array, Errors | None]:
@@ -185,6 +231,8 @@ def parse_text(text: str, target: DataType) -> int | float | Cause:
         return number if bounds.min <= number <= bounds.max else Cause.OUT_OF_RANGE
     if target.is_float:
         return _parse_float(text, target)
+    if target.is_decimal:
+        return read(text, target)
     try:
         return _parse_moment(text, target)
     except (ValueError, OverflowError):

@@ -84,6 +84,8 @@ def validate_parameters(shape: Shape, schema: TableSchema, parameters: tuple[Any
         value = parameters[parameter.index]
         if not parameter.many:
             _validate_scalar(parameter, value)
+            if parameter == shape.limit and (value is None or value < 0):
+                raise StatementError(f"a limit is a number of rows, not {value}")
             continue
         if not isinstance(value, tuple):
             raise TypeMismatchError(f"parameter {parameter.index} must be a tuple of values")
@@ -110,8 +112,12 @@ def parameters_in(terms: tuple[Term, ...]) -> tuple[Parameter, ...]:
 
 
 def terms_of(shape: Shape) -> tuple[Term, ...]:
-    """Give every root term of a shape: predicate, outputs and assignments."""
+    """Give every root term of a shape: predicate, outputs, assignments and limit."""
     roots: list[Term] = [] if shape.where is None else [shape.where]
+    roots.extend(shape.group_by)
+    roots.extend(returned.column for returned in shape.returning)
+    if shape.limit is not None:
+        roots.append(shape.limit)
     roots.extend(projection.term for projection in shape.projections)
     roots.extend(aggregate.term for aggregate in shape.aggregates if aggregate.term is not None)
     roots.extend(assignment.term for assignment in shape.assignments)
@@ -136,7 +142,10 @@ def _validate_scalar(parameter: Parameter, value: Any) -> None:
         )
     if accepted == (int,):
         bounds = np.iinfo(PHYSICAL[parameter.type])
-        if not bounds.min <= value <= bounds.max:
+        fits = bounds.min <= value <= bounds.max
+        if parameter.type.is_decimal:
+            fits = abs(value) < 10**parameter.type.precision
+        if not fits:
             raise TypeMismatchError(f"parameter {parameter.index} does not fit {parameter.type.value}")
 
 
@@ -164,10 +173,12 @@ def _validate_column(name: str, column: Column) -> None:
         raise TypeMismatchError(f"column {name!r} has a validity mask of another shape")
     if column.type is not DataType.STRING:
         return
-    if not all(type(text) is str for text in column.dictionary):
+    try:
+        column.texts.check()
+    except TypeMismatchError as fault:
+        raise TypeMismatchError(f"column {name!r}: {fault}") from fault
+    if len(column.texts) and column.texts.binary:
         raise TypeMismatchError(f"column {name!r} has a dictionary of other things than strings")
-    if len(set(column.dictionary)) != len(column.dictionary):
-        raise TypeMismatchError(f"column {name!r} has a dictionary with duplicates")
     codes = values if valid is None else values[valid]
     if len(codes) and (int(codes.min()) < 0 or int(codes.max()) >= len(column.dictionary)):
         raise TypeMismatchError(f"column {name!r} has codes outside its dictionary")
@@ -185,6 +196,8 @@ class _Walk:
         self._fields(shape)
         if shape.where is not None and self.term(shape.where) is not DataType.BOOL:
             raise TypeMismatchError("a predicate must be of type bool")
+        for returned in shape.returning:
+            self.term(returned.column)
         for assignment in shape.assignments:
             column = self._column(assignment.column)
             if column.name in self.schema.key_columns:
@@ -197,30 +210,50 @@ class _Walk:
         self.projecting = True
         for projection in shape.projections:
             self.term(projection.term)
+        for key in shape.group_by:
+            self.term(key)
         for aggregate in shape.aggregates:
             aggregate_type(aggregate.function, None if aggregate.term is None else self.term(aggregate.term))
 
     def _fields(self, shape: Shape) -> None:
         """Check that the shape has the parts its kind needs and no others."""
-        outputs = (shape.projections, shape.aggregates, shape.assignments, shape.columns)
-        if max(map(len, outputs)) > OUTPUTS_MAX:
+        outputs = (shape.projections, shape.aggregates, shape.group_by, shape.assignments, shape.columns)
+        if max(map(len, (*outputs, shape.order, shape.returning))) > OUTPUTS_MAX:
             raise StatementError(f"a statement has at most {OUTPUTS_MAX} outputs")
         wanted = {
-            Kind.READ: (bool(shape.projections), bool(shape.aggregates), False, False),
-            Kind.UPDATE: (False, False, True, False),
-            Kind.DELETE: (False, False, False, False),
-            Kind.INSERT: (False, False, False, True),
-            Kind.UPSERT: (False, False, False, True),
+            Kind.READ: (bool(shape.projections), bool(shape.aggregates), bool(shape.group_by), False, False),
+            Kind.UPDATE: (False, False, False, True, False),
+            Kind.DELETE: (False, False, False, False, False),
+            Kind.INSERT: (False, False, False, False, True),
+            Kind.UPSERT: (False, False, False, False, True),
         }[shape.kind]
-        if tuple(map(bool, outputs)) != wanted or wanted[:2] == (True, True):
+        if tuple(map(bool, outputs)) != wanted or (shape.projections and shape.is_grouped):
             raise StatementError(f"a {shape.kind.value} statement has other parts than its kind takes")
-        if shape.kind is Kind.READ and not (shape.projections or shape.aggregates):
-            raise StatementError("a read has no output column")
+        if shape.kind is Kind.READ:
+            self._read(shape)
+        elif shape.order or shape.limit is not None:
+            raise StatementError("only a read has an order or a limit")
         if shape.kind in (Kind.INSERT, Kind.UPSERT):
             self._insert(shape)
         assigned = [assignment.column for assignment in shape.assignments]
         if len(set(assigned)) != len(assigned):
             raise StatementError("a column is assigned twice")
+
+    def _read(self, shape: Shape) -> None:
+        if not (shape.projections or shape.is_grouped):
+            raise StatementError("a read has no output column")
+        if shape.returning:
+            raise StatementError("only a write returns what it changed")
+        if shape.order and shape.limit is None:
+            raise StatementError("an order without a limit is the client's business")
+        if any(not 0 <= sort.output < len(shape.projections) for sort in shape.order):
+            raise StatementError("an order names an output column that there is not")
+        if shape.limit is None:
+            return
+        if shape.is_grouped:
+            raise StatementError("groups are limited by the client, when it has them all")
+        if self._parameter(shape.limit, many=False) is not DataType.INT64:
+            raise TypeMismatchError("a limit is an int64")
 
     def _insert(self, shape: Shape) -> None:
         if shape.where is not None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crescando.engine.dictionary import Pool
-from crescando.engine.functions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN, Cause
+from crescando.engine.functions import Cause
 from crescando.engine.keys import I64, Mask, order_keys
 from crescando.engine.statement import PHYSICAL, Column
 from crescando.schema import DataType
@@ -80,10 +80,10 @@ class Value:
         assert self.pool is not None
         return self.pool
 
-    def keys(self) -> I64:
-        """Give order keys of the data: integers that sort as the values do."""
+    def keys(self) -> NDArray[Any]:
+        """Give order keys of the data: integers (int64, or int32 of strings) that sort as the values do."""
         if self.type is DataType.STRING:
-            ranks: I64 = self.strings().ranks()[self.data]
+            ranks: NDArray[Any] = self.strings().ranks()[self.data]
             return ranks
         return order_keys(self.data)
 
@@ -122,42 +122,6 @@ def raised(where: Mask, cause: Cause) -> Errors | None:
     return where.astype(np.uint8) * np.uint8(cause)
 
 
-def convert(value: Value, target: DataType) -> Value:
-    """Convert a number to another number type, or pass a value of the same type through.
-
-    Whole numbers are checked against the target's range, floats are rounded
-    once to FLOAT32, and a finite number that would become infinite is an error.
-    Floats become integers only if `target` is one, by truncation.
-    """
-    if value.type is target:
-        return value
-    source = value.data
-    dtype = PHYSICAL[target]
-    error: Errors | None = None
-    if target.is_float:
-        with np.errstate(over="ignore"):
-            data = source.astype(dtype)
-        if target is DataType.FLOAT32:
-            error = raised(np.isinf(data) & ~np.isinf(source.astype(np.float64)), Cause.OVERFLOW)
-    elif value.type.is_float:
-        data, error = _truncate(source, target)
-    else:
-        bounds = np.iinfo(dtype)
-        wide = source.astype(np.int64, copy=False)
-        error = raised((wide < bounds.min) | (wide > bounds.max), Cause.OUT_OF_RANGE)
-        data = source.astype(dtype)
-    return with_raised(value, target, data, error)
-
-
-def _truncate(source: NDArray[Any], target: DataType) -> tuple[NDArray[Any], Errors | None]:
-    bounds = np.iinfo(PHYSICAL[target])
-    whole = np.trunc(source.astype(np.float64))
-    # -2**63 is a float64; 2**63 - 1 is not, but 2**63 is the first number too large.
-    fits = (whole >= float(bounds.min)) & (whole < float(bounds.max // 2 + 1) * 2.0)
-    data = np.where(fits, whole, 0.0).astype(PHYSICAL[target])
-    return data, raised(~fits, Cause.INVALID_CONVERSION)
-
-
 def with_raised(source: Value, target: DataType, data: NDArray[Any], error: Errors | None) -> Value:
     """Give a result of `source`'s rows whose computation raised errors.
 
@@ -169,13 +133,16 @@ def with_raised(source: Value, target: DataType, data: NDArray[Any], error: Erro
     return Value(target, data, source.valid, first_cause(source.error, error), source.pool)
 
 
-def calendar_errors(kind: DataType, data: NDArray[Any]) -> Errors | None:
-    """Mark dates and timestamps outside the years 1 to 9999."""
-    if kind is DataType.DATE:
-        return raised((data < DATE_MIN) | (data > DATE_MAX), Cause.OUT_OF_RANGE)
-    if kind is DataType.TIMESTAMP:
-        return raised((data < TIMESTAMP_MIN) | (data > TIMESTAMP_MAX), Cause.OUT_OF_RANGE)
-    return None
+def from_column(column: Column) -> Value:
+    """Give a column as a value; strings get a pool of their own."""
+    if column.type is not DataType.STRING:
+        return Value(column.type, column.values, column.valid)
+    pool = Pool()
+    codes = pool.intern_texts(column.texts)
+    if len(codes) == 0:
+        return Value(column.type, np.zeros(len(column), np.int64), column.valid, None, pool)
+    inside = column.values if column.valid is None else np.where(column.valid, column.values, 0)
+    return Value(column.type, codes[inside], column.valid, None, pool)
 
 
 def to_column(value: Value) -> Column:
@@ -189,12 +156,11 @@ def to_column(value: Value) -> Column:
     if value.type is not DataType.STRING:
         return Column(value.type, np.ascontiguousarray(data, PHYSICAL[value.type]), valid)
     texts = value.strings().texts
-    used, codes = _distinct(data, len(texts))
-    dictionary = tuple(texts[code] for code in used.tolist())
-    return Column(value.type, codes.astype(np.int32), valid, dictionary)
+    used, codes = distinct_codes(data, len(texts))
+    return Column(value.type, codes.astype(np.int32), valid, texts.take(used))
 
 
-def _distinct(codes: NDArray[Any], n_texts: int) -> tuple[I64, I64]:
+def distinct_codes(codes: NDArray[Any], n_texts: int) -> tuple[I64, I64]:
     """Give the used codes, ascending, and each row's index among them."""
     if n_texts > 16 * len(codes) + 1024:
         used, where = np.unique(codes, return_inverse=True)
@@ -236,8 +202,8 @@ def recode(value: Value, pool: Pool) -> Value:
     source = value.strings()
     if source is pool:
         return value
-    used, index = _distinct(value.data, len(source))
-    codes = pool.intern(source.texts[code] for code in used.tolist())
+    used, index = distinct_codes(value.data, len(source))
+    codes = pool.intern_from(source, used)
     return Value(value.type, codes[index], value.valid, value.error, pool)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from crescando.engine.base import Count, Rejection, Written
+from crescando.engine.conversion import convert, domain_errors
 from crescando.engine.evaluator import Evaluator
 from crescando.engine.frame import Frame
 from crescando.engine.functions import Cause
@@ -24,7 +25,7 @@ from crescando.engine.rejection import Failures
 from crescando.engine.statement import Kind
 from crescando.engine.table import Table
 from crescando.engine.terms import evaluate, null_error
-from crescando.engine.values import Errors, Value, calendar_errors, convert, first_cause, recode, with_raised
+from crescando.engine.values import Errors, Value, first_cause, recode, with_raised
 from crescando.types import KeyRange
 
 
@@ -140,7 +141,7 @@ class Writer:
         column = self._table.schema.column_by_id(column_id)
         assert column is not None
         fitted = convert(value, column.type)
-        fitted = with_raised(fitted, column.type, fitted.data, calendar_errors(column.type, fitted.data))
+        fitted = with_raised(fitted, column.type, fitted.data, domain_errors(column.type, fitted.data))
         if not column.nullable:
             # Every error of a term has a smaller cause, so that this one never hides it.
             fitted.error = first_cause(fitted.error, null_error(fitted))
