@@ -224,6 +224,7 @@ class Sender(_Core):
             range_high=keys,
             payload_offsets=offsets,
             payload=payload,
+            acknowledged=self.multicast.acknowledged,
         )
 
     def _on_stable(self, event: StableEvent) -> None:

@@ -10,12 +10,12 @@ them (``gc=False``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from operator import gt
 
 import msgspec
 import numpy as np
+from msgspec.structs import force_setattr
 from numpy.typing import NDArray
 
 from crescando.types import MESSAGES_PER_INSTANCE_MAX, KeyRange, MessageKind, ProcessId, Scope
@@ -46,8 +46,7 @@ HEADER_BYTES = 64
 """What a message weighs beside its payload, and a submission beside its messages; about."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """One message, as the scalar form of a Config sees it.
 
     Parameters
@@ -93,6 +92,12 @@ class Submission(msgspec.Struct, frozen=True, array_like=True, tag="submission",
         What several payloads share (statement shapes), carried once.
     acknowledged : int
         Every number up to this one has been answered to the sender.
+    last : int
+        The number of the last message.
+    n_bytes : int
+        What the submission weighs against windows and credits.
+    has_config : bool
+        Whether any of the messages is a configuration message.
     """
 
     sender: ProcessId
@@ -107,29 +112,24 @@ class Submission(msgspec.Struct, frozen=True, array_like=True, tag="submission",
     payload: bytes
     shared: bytes = b""
     acknowledged: int = 0
+    # Asked for a dozen times on a submission's way, so they are found out once, whatever is given.
+    last: int = 0
+    n_bytes: int = 0
+    has_config: bool = False
+
+    def __post_init__(self) -> None:
+        n = len(self.kind)
+        force_setattr(self, "last", self.first + n - 1)
+        force_setattr(self, "n_bytes", len(self.payload) + len(self.shared) + HEADER_BYTES * (n + 1))
+        force_setattr(self, "has_config", CONFIG in self.kind.tobytes())
 
     def __len__(self) -> int:
         return len(self.kind)
 
     @property
-    def last(self) -> int:
-        """The number of the last message."""
-        return self.first + len(self.kind) - 1
-
-    @property
-    def n_bytes(self) -> int:
-        """What the submission weighs against windows and credits."""
-        return len(self.payload) + len(self.shared) + HEADER_BYTES * (len(self.kind) + 1)
-
-    @property
     def begins_with_config(self) -> bool:
         """Whether the first message is a configuration message."""
-        return self.kind.item(0) == CONFIG
-
-    @property
-    def has_config(self) -> bool:
-        """Whether any of the messages is a configuration message."""
-        return CONFIG in self.kind.tobytes()
+        return self.has_config and self.kind.item(0) == CONFIG
 
     @property
     def config_bytes(self) -> int:
@@ -143,7 +143,7 @@ class Submission(msgspec.Struct, frozen=True, array_like=True, tag="submission",
     def fitting(self, n_bytes: int) -> int:
         """Give how many messages at the front weigh no more than `n_bytes` together."""
         if self.n_bytes <= n_bytes:
-            return len(self)
+            return len(self.kind)
         room = n_bytes - len(self.shared) - HEADER_BYTES
         weights = self.payload_offsets[1:] + HEADER_BYTES * np.arange(1, len(self) + 1)
         return int(np.searchsorted(weights, room, side="right"))
@@ -173,7 +173,7 @@ class Submission(msgspec.Struct, frozen=True, array_like=True, tag="submission",
 
     def slice(self, start: int, stop: int) -> Submission:
         """Give messages ``start:stop`` as a submission of their own."""
-        if start == 0 and stop == len(self):
+        if start == 0 and stop == len(self.kind):
             return self
         ranges = self.range_offsets[start : stop + 1]
         payloads = self.payload_offsets[start : stop + 1]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from crescando.routing.batch import Submission
 from crescando.routing.ecast.limits import CONFIG_CREDIT_BYTES

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -125,7 +124,7 @@ def test_a_turn_is_a_part_of_a_batch_unless_nobody_else_waits() -> None:
 
 def test_one_message_larger_than_a_turn_is_taken_in_its_turn() -> None:
     line = Line(batch_bytes=4_000)
-    large = replace(write(1, sender=OTHER), payload=b"x" * 2_000)
+    large = msgspec.structs.replace(write(1, sender=OTHER), payload=b"x" * 2_000)
     line.put(of(write(1)), of(large), of(write(1, sender=client(1))))
 
     assert [part.sender for part in line.batches(1)[0].submissions] == [CLIENT, OTHER, client(1)]

@@ -34,9 +34,11 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from crescando.routing.base import Config, Refusal, VectorConfig
 from crescando.routing.batch import Message, submission
