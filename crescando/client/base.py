@@ -11,7 +11,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from crescando.engine.base import Count, Partials
+from crescando.engine.aggregate import States
+from crescando.engine.base import Count
 from crescando.engine.statement import Column, Shape
 from crescando.schema import TableSchema
 from crescando.types import KeyRange, Position, Scope
@@ -30,15 +31,26 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Groups:
+    """The groups that one storage process answered for one scope of a read."""
+
+    scope: Scope
+    n_groups: int
+    keys: tuple[Column, ...]
+    states: tuple[States, ...]
+    """One per aggregate; merged by `engine.grouping`."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOutcome:
     """A complete read: its pieces' scopes partition the ranges it asked for.
 
-    Exactly one of `pieces` and `partials` is filled, as the shape demands.
+    Exactly one of `pieces` and `groups` is filled, as the shape demands.
     """
 
     position: Position
     pieces: tuple[Piece, ...] = ()
-    partials: tuple[Partials, ...] = ()
+    groups: tuple[Groups, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

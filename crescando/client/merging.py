@@ -10,17 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import numpy as np
-
 from crescando.client.answer import Answer
 from crescando.client.base import ReadOutcome
 from crescando.client.columns import unite
 from crescando.client.order import ordered
-from crescando.engine.aggregate import finish, merge_states
-from crescando.engine.base import Partials
-from crescando.engine.statement import PHYSICAL, Column, Scalar
+from crescando.engine.aggregate import finish
+from crescando.engine.grouping import merge_groups
+from crescando.engine.statement import Column
 from crescando.errors import InvariantError
-from crescando.schema import DataType
 
 T = TypeVar("T")
 
@@ -53,7 +50,7 @@ def aggregates_answer(names: Sequence[str]) -> Finish[Answer]:
     """Give what turns the partial states of a read into its one row."""
 
     def finished(outcome: ReadOutcome) -> Answer:
-        columns = [_scalar_column(*_finished(outcome.partials, index)) for index in range(len(names))]
+        _, columns = _grouped(outcome)
         return Answer(outcome.position, tuple(names), columns)
 
     return finished
@@ -61,9 +58,18 @@ def aggregates_answer(names: Sequence[str]) -> Finish[Answer]:
 
 def count_answer(outcome: ReadOutcome) -> int:
     """Give the number that a lone count(*) found."""
-    value = _finished(outcome.partials, 0)[1]
-    assert isinstance(value, int)
-    return value
+    (column,) = _grouped(outcome)[1]
+    return int(column.values[0])
+
+
+def _grouped(outcome: ReadOutcome) -> tuple[int, list[Column]]:
+    """Give the number of groups, and the columns of their keys and finished aggregates."""
+    if not outcome.groups:
+        raise InvariantError("a read of groups was answered without any piece")
+    n_groups, keys, states = merge_groups(
+        [(each.n_groups, each.keys, each.states) for each in outcome.groups]
+    )
+    return n_groups, [*keys, *(finish(each, n_groups) for each in states)]
 
 
 def _merged(outcome: ReadOutcome) -> tuple[tuple[str, ...], list[Column]]:
@@ -73,16 +79,3 @@ def _merged(outcome: ReadOutcome) -> tuple[tuple[str, ...], list[Column]]:
     # An empty piece may have been given a dictionary all the same; it adds nothing.
     filled = [piece for piece in outcome.pieces if len(piece.columns[0])] or outcome.pieces[:1]
     return names, [unite([piece.columns[place] for piece in filled]) for place in range(len(names))]
-
-
-def _finished(partials: Sequence[Partials], index: int) -> tuple[DataType, Scalar]:
-    if not partials:
-        raise InvariantError("a read of aggregates was answered without any partial state")
-    return finish(merge_states([partial.states[index] for partial in partials]))
-
-
-def _scalar_column(kind: DataType, value: Scalar) -> Column:
-    valid = np.array([value is not None])
-    if kind is DataType.STRING:
-        return Column(kind, np.zeros(1, np.int32), valid, () if value is None else (str(value),))
-    return Column(kind, np.array([0 if value is None else value], PHYSICAL[kind]), valid)

@@ -35,11 +35,12 @@ class Answers:
     def read(self, reader: Reader) -> None:
         """Tell what the reads of a group answered."""
         operations = reader.operations
+        failures = reader.failed()
         for sender, rows in reader.rows():
             self._parts[sender][0].append(rows)
-        for local, partials in reader.partials().items():
-            self._parts[operations[local].sender][1].append(partials)
-        for local, failed in reader.failed().items():
+        for sender, partials in reader.partials():
+            self._parts[sender][1].append(partials)
+        for local, failed in failures.items():
             self._parts[operations[local].sender][3].append(failed)
 
     def wrote(self, group: Group, tally: Tally) -> None:

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from crescando.engine.aggregate import States, column_bytes
 from crescando.engine.statement import Column, Operation, Scalar
 from crescando.schema import TableSchema
 from crescando.types import KeyRange, ProcessId, Scope
@@ -51,18 +52,47 @@ class Rows(msgspec.Struct, frozen=True, array_like=True):
     @property
     def n_bytes(self) -> int:
         """What they take in memory, about."""
-        values = sum(column.values.nbytes + 32 * len(column.dictionary) for column in self.columns)
+        values = sum(map(column_bytes, self.columns))
         return values + 32 * len(self.number) + 64 * len(self.scopes)
 
 
 class Partials(msgspec.Struct, frozen=True, array_like=True):
-    """Mergeable partial states of one read's aggregates over this process's scope."""
+    """Mergeable partial aggregates of reads of one sender that share a shape.
 
-    number: int
-    position: int
-    scope: Scope
-    states: tuple[bytes, ...]
-    """One state per aggregate of the shape; merged by `engine.aggregate`."""
+    Attributes
+    ----------
+    number, position : ndarray of int64, shape (n,)
+    scope : ndarray of int64, shape (n,)
+        Index into `scopes`.
+    scopes : tuple of Scope
+    offsets : ndarray of int64, shape (n + 1,)
+        Groups ``offsets[i]:offsets[i + 1]`` are those of read i; one each if
+        the shape does not group.
+    keys : tuple of Column
+        The grouping terms' values, one row per group; empty if the shape does not group.
+    states : tuple of States
+        One per aggregate; merged by `engine.grouping`.
+    """
+
+    number: I64
+    position: I64
+    scope: I64
+    scopes: tuple[Scope, ...]
+    offsets: I64
+    keys: tuple[Column, ...]
+    states: tuple[States, ...]
+
+    def of_read(self, index: int) -> tuple[int, tuple[Column, ...], tuple[States, ...]]:
+        """Give the number of groups, the keys and the states of read `index`."""
+        start, stop = int(self.offsets[index]), int(self.offsets[index + 1])
+        keys = tuple(key.slice(start, stop) for key in self.keys)
+        return stop - start, keys, tuple(states.of_groups(start, stop) for states in self.states)
+
+    @property
+    def n_bytes(self) -> int:
+        """What they take in memory, about."""
+        values = sum(map(column_bytes, self.keys)) + sum(states.n_bytes for states in self.states)
+        return values + 32 * len(self.number) + 64 * len(self.scopes)
 
 
 class Rejection(msgspec.Struct, frozen=True, array_like=True):
@@ -118,10 +148,10 @@ class Results(msgspec.Struct, frozen=True, array_like=True, tag="results"):
 
     @property
     def n_bytes(self) -> int:
-        """What they take in memory, about: exact for rows, by count for the rest."""
-        states = sum(len(state) for partials in self.partials for state in partials.states)
-        n_others = len(self.partials) + len(self.written) + len(self.failed)
-        return sum(rows.n_bytes for rows in self.rows) + states + OUTCOME_BYTES * n_others
+        """What they take in memory, about: exact for answers, by count for the rest."""
+        n_others = len(self.written) + len(self.failed)
+        answers = sum(rows.n_bytes for rows in self.rows) + sum(each.n_bytes for each in self.partials)
+        return answers + OUTCOME_BYTES * n_others
 
 
 class Engine(Protocol):

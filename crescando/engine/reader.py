@@ -1,8 +1,9 @@
-"""Collect what the reads of one group answer: rows or partial aggregates.
+"""Collect what the reads of one group answer: rows, the first rows, or groups.
 
 Rules of the file: pairs come in any order, from blocks of the table and from
 snapshots of changed rows, and the answer does not depend on it. A read with an
-error anywhere in its scope fails as a whole, and alone.
+error anywhere in its scope fails as a whole, and alone; so does one that would
+hold more than its limits allow.
 """
 
 from __future__ import annotations
@@ -11,17 +12,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from crescando.engine.aggregate import Accumulator
 from crescando.engine.base import Failed, Partials, Rows
 from crescando.engine.evaluator import Evaluator
 from crescando.engine.frame import Frame, Source
 from crescando.engine.group import Group
+from crescando.engine.grouping import GROUPS_MAX, Grouping
 from crescando.engine.keys import I64
 from crescando.engine.rejection import Failures
-from crescando.engine.statement import Operation
+from crescando.engine.rowset import AllRows, TopRows
+from crescando.engine.statement import ColumnRef, Operation, Scalar
 from crescando.engine.terms import evaluate
-from crescando.engine.values import Errors, Value, concatenate, empty, first_cause, to_column
-from crescando.types import ProcessId
+from crescando.engine.values import Errors, Value, empty, first_cause, to_column
+from crescando.types import ProcessId, Scope
+
+_CROWDED = (
+    f"more than {GROUPS_MAX} groups or distinct values in one process's part of the ring; "
+    "narrow the predicate, or group by fewer or coarser terms"
+)
 
 
 class Reader:
@@ -40,11 +47,24 @@ class Reader:
         self._key_ids = key_ids
         self._evaluator = evaluator
         self._failures = Failures()
-        self._operations: list[I64] = []
-        self._pieces: list[list[Value]] = []
+        self._crowded: set[int] = set()
         shape = group.plan.shape
-        n_operations = len(group.operations)
-        self._accumulators = [Accumulator(aggregate, n_operations) for aggregate in shape.aggregates]
+        self._grouping: Grouping | None = None
+        self._rows = AllRows()
+        if shape.is_grouped:
+            self._grouping = Grouping(shape.aggregates, len(shape.group_by), len(group.operations))
+            self._terms = [*shape.group_by, *(aggregate.term for aggregate in shape.aggregates)]
+        else:
+            self._terms = [projection.term for projection in shape.projections]
+        # Plain columns are no errors: of a read with a limit they are gathered for few rows only.
+        self._late: list[int] = []
+        if shape.limit is not None:
+            top = self._rows = TopRows(shape.order, group.constants.scalar(shape.limit).data)
+            self._late = [
+                place
+                for place, term in enumerate(self._terms)
+                if isinstance(term, ColumnRef) and place != top.first_output
+            ]
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -59,27 +79,57 @@ class Reader:
             rows, operations = rows[kept], operations[kept]
         if len(rows) == 0:
             return
-        if self._accumulators:
-            order = np.argsort(operations, kind="stable")
-            rows, operations = rows[order], operations[order]
-        frame = Frame(source, self._group.constants, rows, operations, self._evaluator)
-        shape = self._group.plan.shape
-        terms = [aggregate.term for aggregate in shape.aggregates] or [p.term for p in shape.projections]
-        values = [None if term is None else evaluate(term, frame).spread(len(rows)) for term in terms]
+        frame = self._frame(source, rows, operations)
+        values = [
+            None if term is None or place in self._late else evaluate(term, frame).spread(len(rows))
+            for place, term in enumerate(self._terms)
+        ]
         found: Errors | None = None
         for value in values:
             found = first_cause(found, None if value is None else value.error)
         if found is not None and found.any():
             self._fail(source, rows, operations, found)
             kept = (found == 0).nonzero()[0]
-            operations = operations[kept]
+            rows, operations = rows[kept], operations[kept]
             values = [None if value is None else value.take(kept) for value in values]
-        if self._accumulators:
-            for accumulator, value in zip(self._accumulators, values, strict=True):
-                accumulator.add(operations, value)
+        if self._grouping is not None:
+            self._group_rows(self._grouping, operations, values)
         else:
-            self._operations.append(operations)
-            self._pieces.append([value for value in values if value is not None])
+            self._rows.add(*self._gathered(source, rows, operations, values))
+
+    def _frame(self, source: Source, rows: I64, operations: I64) -> Frame:
+        return Frame(source, self._group.constants, rows, operations, self._evaluator)
+
+    def _group_rows(self, grouping: Grouping, operations: I64, values: list[Value | None]) -> None:
+        n_keys = len(self._group.plan.shape.group_by)
+        keys = [value for value in values[:n_keys] if value is not None]
+        if len(operations):
+            grouping.add(operations, keys, values[n_keys:])
+        self._drop_crowded(grouping)
+
+    def _drop_crowded(self, grouping: Grouping) -> None:
+        crowded = grouping.crowded()
+        if crowded:
+            self._crowded.update(crowded)
+            grouping.drop(crowded)
+
+    def _gathered(
+        self, source: Source, rows: I64, operations: I64, values: list[Value | None]
+    ) -> tuple[I64, list[Value]]:
+        """Give the rows that may be in the answer, with the columns that were left for later."""
+        if isinstance(self._rows, TopRows):
+            first = values[self._rows.first_output]
+            assert first is not None
+            kept = self._rows.candidates(operations, first)
+            if kept is not None:
+                rows, operations = rows[kept], operations[kept]
+                values = [None if value is None else value.take(kept) for value in values]
+        frame = self._frame(source, rows, operations)
+        for place in self._late:
+            term = self._terms[place]
+            assert term is not None
+            values[place] = evaluate(term, frame).spread(len(rows))
+        return operations, [value for value in values if value is not None]
 
     def _fail(self, source: Source, rows: I64, operations: I64, errors: Errors) -> None:
         bad = errors.nonzero()[0]
@@ -88,42 +138,47 @@ class Reader:
 
     def failed(self) -> dict[int, Failed]:
         """Give the failed reads by local number."""
+        if self._grouping is not None:
+            self._drop_crowded(self._grouping)
+        told: dict[int, tuple[tuple[Scalar, ...], str]] = dict.fromkeys(self._crowded, ((), _CROWDED))
+        told |= {
+            local: (failure.key, failure.cause.text) for local, failure in self._failures.smallest.items()
+        }
         return {
-            local: Failed(
-                operation.number, operation.position, operation.scope, "read", failure.key, failure.cause.text
-            )
-            for local, failure in sorted(self._failures.smallest.items())
+            local: Failed(operation.number, operation.position, operation.scope, "read", key, text)
+            for local, (key, text) in sorted(told.items())
             for operation in (self._group.operations[local],)
         }
 
-    def partials(self) -> dict[int, Partials]:
-        """Give the partial aggregates of the other reads by local number."""
-        if not self._accumulators:
-            return {}
-        answers = {}
-        for local, operation in enumerate(self._group.operations):
-            if local not in self._failures.smallest:
-                states = tuple(accumulator.state(local) for accumulator in self._accumulators)
-                answers[local] = Partials(operation.number, operation.position, operation.scope, states)
+    def partials(self) -> list[tuple[ProcessId, Partials]]:
+        """Give the groups of the other reads, one `Partials` per sender."""
+        grouping, shape = self._grouping, self._group.plan.shape
+        if grouping is None:
+            return []
+        senders, place = self._layout()
+        offsets, keys, states = grouping.lay_out(place, int(place.max(initial=-1)) + 1)
+        keys = keys or [to_column(empty(term.type)) for term in shape.group_by]
+        answers = []
+        start = 0
+        for sender, locals_ in senders.items():
+            stop = start + len(locals_)
+            low, high = int(offsets[start]), int(offsets[stop])
+            partials = Partials(
+                *self._names_of(locals_),
+                offsets=offsets[start : stop + 1] - low,
+                keys=tuple(key.slice(low, high) for key in keys),
+                states=tuple(each.of_groups(low, high) for each in states),
+            )
+            answers.append((sender, partials))
+            start = stop
         return answers
 
     def rows(self) -> list[tuple[ProcessId, Rows]]:
         """Give the rows of the other reads, one `Rows` per sender."""
-        if self._accumulators:
+        if self._grouping is not None:
             return []
-        group = self._group
-        senders: dict[ProcessId, list[int]] = {}
-        for local, operation in enumerate(group.operations):
-            if local not in self._failures.smallest:
-                senders.setdefault(operation.sender, []).append(local)
-        if not senders:
-            return []
-        # Answers are laid out sender by sender and then in order, so that each
-        # sender's are one slice.
-        layout = [local for locals_ in senders.values() for local in locals_]
-        place = np.full(len(group.operations), -1, np.int64)
-        place[layout] = np.arange(len(layout))
-        columns, offsets = self._lay_out(place, len(layout))
+        senders, place = self._layout()
+        offsets, columns = self._rows.lay_out(place, int(place.max(initial=-1)) + 1)
         answers = []
         start = 0
         for sender, locals_ in senders.items():
@@ -132,40 +187,45 @@ class Reader:
             start = stop
         return answers
 
-    def _lay_out(self, place: I64, n_places: int) -> tuple[list[Value], I64]:
-        offsets = np.zeros(n_places + 1, np.int64)
-        if not self._pieces:
-            return [], offsets
-        lengths = [len(operations) for operations in self._operations]
-        places = place[np.concatenate(self._operations)]
-        # Sixteen-bit numbers sort by radix, in linear time.
-        order = np.argsort(places.astype(np.int16) if n_places < 1 << 15 else places, kind="stable")
-        order = order[int(np.count_nonzero(places < 0)) :]
-        np.cumsum(np.bincount(places[order], minlength=n_places), out=offsets[1:])
-        n_columns = len(self._pieces[0])
-        columns = []
-        for column in range(n_columns):
-            whole = concatenate([piece[column] for piece in self._pieces], lengths)
-            columns.append(whole.take(order))
-        return columns, offsets
+    def _layout(self) -> tuple[dict[ProcessId, list[int]], I64]:
+        """Give the reads that did not fail, by sender, and each read's place among them.
+
+        Answers are laid out sender by sender and then in order, so that each
+        sender's are one slice.
+        """
+        operations = self._group.operations
+        senders: dict[ProcessId, list[int]] = {}
+        for local, operation in enumerate(operations):
+            if local not in self._failures.smallest and local not in self._crowded:
+                senders.setdefault(operation.sender, []).append(local)
+        layout = [local for locals_ in senders.values() for local in locals_]
+        place = np.full(len(operations), -1, np.int64)
+        place[layout] = np.arange(len(layout))
+        return senders, place
+
+    def _names_of(self, locals_: Sequence[int]) -> tuple[I64, I64, I64, tuple[Scope, ...]]:
+        """Give numbers, positions and scopes of some reads."""
+        coverage = self._group.coverage
+        assert coverage is not None
+        operations = [self._group.operations[local] for local in locals_]
+        numbers, scopes = np.unique(coverage.scope[list(locals_)], return_inverse=True)
+        return (
+            np.array([operation.number for operation in operations], np.int64),
+            np.array([operation.position for operation in operations], np.int64),
+            scopes.astype(np.int64),
+            tuple(coverage.scopes[number] for number in numbers.tolist()),
+        )
 
     def _rows_of(self, locals_: Sequence[int], columns: list[Value], offsets: I64) -> Rows:
-        group = self._group
-        assert group.coverage is not None
-        operations = [group.operations[local] for local in locals_]
-        numbers, scopes = np.unique(group.coverage.scope[list(locals_)], return_inverse=True)
         start, stop = int(offsets[0]), int(offsets[-1])
-        shape = group.plan.shape
+        projections = self._group.plan.shape.projections
         if columns:
             slices = [value.take(np.arange(start, stop)) for value in columns]
         else:
-            slices = [empty(projection.term.type) for projection in shape.projections]
+            slices = [empty(projection.term.type) for projection in projections]
         return Rows(
-            number=np.array([operation.number for operation in operations], np.int64),
-            position=np.array([operation.position for operation in operations], np.int64),
-            scope=scopes.astype(np.int64),
-            scopes=tuple(group.coverage.scopes[number] for number in numbers.tolist()),
+            *self._names_of(locals_),
             offsets=offsets - start,
-            names=tuple(projection.name for projection in shape.projections),
+            names=tuple(projection.name for projection in projections),
             columns=tuple(to_column(value) for value in slices),
         )

@@ -189,7 +189,7 @@ class ScanEngine:
         self, table: Table, plan: Plan, members: list[tuple[int, Operation]], answers: Answers
     ) -> Group | None:
         constants = Constants([operation.parameters for _, operation in members])
-        if plan.gives_rows or not constants.check(plan.parameters):
+        if plan.gives_rows or not constants.check(plan.parameters) or not _has_limits(plan, constants):
             members = [member for member in members if _is_sound(plan, table, member[1], answers)]
             if not members:
                 return None
@@ -197,6 +197,14 @@ class ScanEngine:
         some = [operation for _, operation in members]
         coverage = cover(some, self._arcs) if plan.is_read else None
         return Group(plan, some, np.array([place for place, _ in members]), constants, coverage)
+
+
+def _has_limits(plan: Plan, constants: Constants) -> bool:
+    """Say whether every operation's limit is a number of rows, if the shape has one."""
+    if plan.shape.limit is None:
+        return True
+    limits = constants.scalar(plan.shape.limit)
+    return (limits.valid is None or bool(limits.valid.all())) and bool((limits.data >= 0).all())
 
 
 def _is_sound(plan: Plan, table: Table, operation: Operation, answers: Answers) -> bool:

@@ -19,8 +19,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from crescando.client.base import Piece, ReadOutcome, Request, SchemaChanged
-from crescando.engine.base import Failed, Results, Rows, Written
+from crescando.client.base import Groups, Piece, ReadOutcome, Request, SchemaChanged
+from crescando.engine.base import Failed, Partials, Results, Rows, Written
 from crescando.engine.statement import Kind, encode_call, encode_parameters, encode_shapes
 from crescando.errors import (
     ClosedError,
@@ -360,10 +360,7 @@ class Client:
         for rows in results.rows:
             self._on_rows(rows)
         for partials in results.partials:
-            operation = self._find(partials.number, partials.position)
-            if operation is not None and operation.cover(partials.scope, partials.position):
-                operation.partials.append(partials)
-                self._finish_if_done(operation)
+            self._on_partials(partials)
         for written in results.written:
             self._on_written(written)
         for failed in results.failed:
@@ -390,6 +387,14 @@ class Client:
             operation = self._find(number, at)
             if operation is not None and operation.cover(scope, at):
                 operation.pieces.append(piece)
+                self._finish_if_done(operation)
+
+    def _on_partials(self, partials: Partials) -> None:
+        for index, number in enumerate(partials.number.tolist()):
+            scope, at = partials.scopes[int(partials.scope[index])], int(partials.position[index])
+            operation = self._find(number, at)
+            if operation is not None and operation.cover(scope, at):
+                operation.groups.append(Groups(scope, *partials.of_read(index)))
                 self._finish_if_done(operation)
 
     def _on_written(self, written: Written) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from crescando.client.base import Piece, ReadOutcome, Request, WriteOutcome
-from crescando.engine.base import Count, Failed, Partials
+from crescando.client.base import Groups, Piece, ReadOutcome, Request, WriteOutcome
+from crescando.engine.base import Count, Failed
 from crescando.engine.statement import Kind
 from crescando.errors import ReadFailedError
 from crescando.types import KeyRange, Position, Scope
@@ -48,7 +48,7 @@ class InFlight:
     waited_s: float = 0.0
     alone_s: float = 0.0
     pieces: list[Piece] = field(default_factory=list)
-    partials: list[Partials] = field(default_factory=list)
+    groups: list[Groups] = field(default_factory=list)
     counts: list[Count] = field(default_factory=list)
     failures: list[Failed] = field(default_factory=list)
 
@@ -84,7 +84,7 @@ class InFlight:
             first = min(self.failures, key=lambda failed: (_key_order(failed.key), failed.text))
             raise ReadFailedError(f"{first.text} (smallest key {first.key!r})")
         if self.is_read:
-            return ReadOutcome(at, tuple(self.pieces), tuple(self.partials))
+            return ReadOutcome(at, tuple(self.pieces), tuple(self.groups))
         return WriteOutcome(at, tuple(self.counts))
 
 

@@ -409,11 +409,10 @@ class Storage:
             elif scope:
                 counts = tuple(count for count in written.counts if _within(count.key_range, scope))
                 reported.append(msgspec.structs.replace(written, counts=counts))
-        for rows in results.rows:
-            for number in rows.number.tolist():
+        answered = [rows.number for rows in results.rows] + [each.number for each in results.partials]
+        for numbers in answered:
+            for number in numbers.tolist():
                 ledger.scopes.pop(number, None)
-        for partials in results.partials:
-            ledger.scopes.pop(partials.number, None)
         for failed in results.failed:
             _, is_write = ledger.scopes.pop(failed.number, ((), False))
             ledger.report_all.discard(failed.number)

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from itertools import pairwise
 from typing import Any
 
-from crescando.client.base import Pending, Piece, ReadOutcome, Request, SchemaChanged, WriteOutcome
+from crescando.client.base import Groups, Pending, Piece, ReadOutcome, Request, SchemaChanged, WriteOutcome
 from crescando.engine.base import Results
 from crescando.engine.ranges import intersect
 from crescando.engine.scan import ScanEngine
@@ -196,8 +196,16 @@ def _outcome(shape: Shape, at: Position, results: Sequence[Results]) -> Any:
     return ReadOutcome(
         at,
         tuple(piece for result in results for piece in _pieces(result)),
-        tuple(partial for result in results for partial in result.partials),
+        tuple(groups for result in results for groups in _groups(result)),
     )
+
+
+def _groups(result: Results) -> list[Groups]:
+    return [
+        Groups(partials.scopes[scope], *partials.of_read(index))
+        for partials in result.partials
+        for index, scope in enumerate(partials.scope.tolist())
+    ]
 
 
 def _pieces(result: Results) -> list[Piece]:

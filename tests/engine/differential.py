@@ -9,16 +9,18 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from crescando.engine.aggregate import finish, merge_states
-from crescando.engine.base import Failed, Partials, Rows, Written
+from crescando.engine.aggregate import States, finish
+from crescando.engine.base import Failed, Rows, Written
 from crescando.engine.digest import combine, digest_columns
+from crescando.engine.functions import aggregate_type
+from crescando.engine.grouping import merge_groups
 from crescando.engine.scan import ScanEngine
-from crescando.engine.statement import Kind, Operation, Shape
+from crescando.engine.statement import Column, Kind, Operation, Shape
 from crescando.errors import ReadFailedError
 from crescando.schema import TableSchema
 from crescando.types import FULL_RING, RING_MAX, KeyRange, ProcessId
 from tests.engine.generator import ROWS_MIN, World
-from tests.engine.oracle import Effect, Oracle, canonical, inside, rank, shape_reads
+from tests.engine.oracle import Effect, Oracle, canonical, first_rows, inside, rank, shape_reads
 from tests.engine.sqlite_twin import SqliteTwin, check_effect
 from tests.engine.sqlite_twin import plain as plain_row
 
@@ -119,7 +121,8 @@ class Layout:
                     for rows in results.rows:
                         add_rows(answers, rows)
                     for partials in results.partials:
-                        answers[partials.position].partials.append(partials)
+                        for place, position in enumerate(partials.position.tolist()):
+                            answers[position].groups.append(partials.of_read(place))
                     for written in results.written:
                         answers[written.position].written.append((number, written))
                     for failed in results.failed:
@@ -134,7 +137,7 @@ class Answer:
     n_told: int = 0
     types: set[Any] = field(default_factory=set)
     rows: list[tuple[Any, ...]] = field(default_factory=list)
-    partials: list[Partials] = field(default_factory=list)
+    groups: list[tuple[int, tuple[Column, ...], tuple[States, ...]]] = field(default_factory=list)
     written: list[tuple[int, Written]] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
 
@@ -197,23 +200,52 @@ def check_read(operation: Operation, effect: Effect, answer: Answer) -> None:
         assert told[2] == effect.failure[1].text, (told, effect.failure)
         return
     assert not answer.failed, answer.failed
-    if operation.shape.aggregates:
-        check_aggregates(effect, answer)
+    if operation.shape.is_grouped:
+        check_groups(operation.shape, effect, answer)
         return
     assert answer.types == {tuple(p.term.type for p in operation.shape.projections)}
+    if operation.shape.limit is not None:
+        check_first_rows(operation, effect, answer)
+        return
     assert bag(answer.rows) == bag(effect.rows)
 
 
-def check_aggregates(effect: Effect, answer: Answer) -> None:
-    for place, expected in enumerate(effect.aggregates):
-        merged = merge_states([partials.states[place] for partials in answer.partials])
-        try:
-            found = finish(merged)[1]
-        except ReadFailedError:
-            assert expected == "overflow"
-            continue
-        assert type(found) is type(expected), (found, expected)
-        assert canonical(found) == canonical(expected), (found, expected)
+def check_groups(shape: Shape, effect: Effect, answer: Answer) -> None:
+    n_groups, keys, states = merge_groups(answer.groups)
+    columns = [*keys, *(finished(each, n_groups) for each in states)]
+    kinds = [aggregate_type(a.function, None if a.term is None else a.term.type) for a in shape.aggregates]
+    found = [column.type if isinstance(column, Column) else None for column in columns]
+    wanted = [*(term.type for term in shape.group_by), *kinds]
+    expected = effect.rows if shape.group_by else [tuple(effect.aggregates)]
+    lists = []
+    for place, column in enumerate(columns):
+        if isinstance(column, Column):
+            assert found[place] is wanted[place]
+            lists.append(column.to_list())
+        else:
+            assert any(row[place] == "overflow" for row in expected)
+    assert len(keys) == len(shape.group_by)
+    # A sum that overflows in one group fails the whole read.
+    left = [place for place, column in enumerate(columns) if isinstance(column, Column)]
+    assert bag(list(zip(*lists, strict=True))) == bag(
+        [tuple(row[place] for place in left) for row in expected]
+    )
+    assert n_groups == len(expected)
+
+
+def finished(states: States, n_groups: int) -> Column | str:
+    try:
+        return finish(states, n_groups)
+    except ReadFailedError:
+        return "overflow"
+
+
+def check_first_rows(operation: Operation, effect: Effect, answer: Answer) -> None:
+    assert operation.shape.limit is not None
+    limit = operation.parameters[operation.shape.limit.index]
+    assert len(answer.rows) <= limit * answer.n_told
+    found = first_rows(operation.shape, answer.rows, limit)
+    assert [bag([row]) for row in found] == [bag([row]) for row in effect.rows]
 
 
 def check_write(layout: Layout, effect: Effect, answer: Answer) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from crescando.engine.functions import can_cast
+from crescando.engine.functions import can_cast, result_type
 from crescando.engine.statement import (
     PHYSICAL,
     Aggregate,
@@ -27,6 +27,7 @@ from crescando.engine.statement import (
     Parameter,
     Projection,
     Shape,
+    Sort,
     Term,
 )
 from crescando.schema import ColumnDef, DataType, HashPartition, RangePartition, TableSchema
@@ -34,7 +35,10 @@ from crescando.schema import ColumnDef, DataType, HashPartition, RangePartition,
 BOOL, INT64, FLOAT64, STRING = DataType.BOOL, DataType.INT64, DataType.FLOAT64, DataType.STRING
 DATE, TIMESTAMP = DataType.DATE, DataType.TIMESTAMP
 INTEGERS = (DataType.INT8, DataType.INT16, DataType.INT32, INT64)
-NUMBERS = (*INTEGERS, DataType.FLOAT32, FLOAT64)
+MONEY, RATE, SHARE = DataType.decimal(9, 2), DataType.decimal(18, 6), DataType.decimal(16, 16)
+SUM = DataType.decimal(18, 2)
+"""What sums and differences of money are."""
+NUMBERS = (*INTEGERS, DataType.FLOAT32, FLOAT64, MONEY, RATE, SHARE)
 
 TEXTS = (
     "",
@@ -87,7 +91,7 @@ class World:
     def _schema(self) -> TableSchema:
         random = self.random
         key_type = random.choice(
-            (INT64, DataType.INT32, STRING) if self.plain else (INT64, STRING, DATE, FLOAT64)
+            (INT64, DataType.INT32, STRING, MONEY) if self.plain else (INT64, STRING, DATE, FLOAT64, MONEY)
         )
         columns = [ColumnDef("k", key_type, False)]
         primary: tuple[str, ...] = ("k",)
@@ -103,10 +107,11 @@ class World:
             STRING,
             BOOL,
             DATE,
+            MONEY,
             random.choice((DataType.INT8, TIMESTAMP, INT64)),
         ]
         if not self.plain:
-            kinds.append(random.choice((DataType.FLOAT32, DataType.INT16, TIMESTAMP)))
+            kinds.append(random.choice((DataType.FLOAT32, DataType.INT16, TIMESTAMP, RATE, SHARE)))
         random.shuffle(kinds)
         for place, kind in enumerate(kinds[: random.randint(3, 6)]):
             columns.append(ColumnDef(f"c{place}", kind, random.random() < 0.75))
@@ -125,11 +130,13 @@ class World:
     def key_value(self, column: ColumnDef, number: int) -> Any:
         if column.type is STRING:
             return f"k{number}" if column.name == "k" else "xy"[number % 2]
-        return float(number) if column.type.is_float else number % (2 if column.name == "k2" else KEYS)
+        if column.type.is_float:
+            return float(number)
+        return number % (2 if column.name == "k2" else KEYS) * 10**column.type.scale
 
     def key_number(self, key: Any) -> int:
         """Give the number that a value of the first key column was made from."""
-        return int(key[1:]) if isinstance(key, str) else int(key)
+        return int(key[1:]) if isinstance(key, str) else int(key) // 10 ** self.schema.columns[0].type.scale
 
     def value(self, kind: DataType) -> Any:
         """Give a value of a type; for predicates, assignments and rows alike."""
@@ -152,11 +159,21 @@ class World:
             return random.randrange(18_320, 18_330) * (1 if kind is DATE else 24) * unit + (
                 0 if kind is DATE else random.randrange(48) * unit
             )
+        if kind.is_decimal:
+            return self._units(kind)
         if not self.plain and random.random() < 0.04:
             bounds = np.iinfo(PHYSICAL[kind])
             beyond = (2**53, 2**53 + 1) if kind is INT64 else ()
             return int(random.choice((bounds.min, bounds.max, bounds.max - 1, *beyond)))
         return random.randrange(-3, 8)
+
+    def _units(self, kind: DataType) -> int:
+        """Give a decimal of few digits, so that it meets integers and floats that are equal to it."""
+        most = 10**kind.precision - 1
+        if not self.plain and self.random.random() < 0.05:
+            return self.random.choice((most, -most, most // 2, 1, -1))
+        units = self.random.randrange(-6, 16) * 10**kind.scale // 2
+        return max(min(units, most), -most)
 
     def nullable_value(self, kind: DataType, share: float = 0.12) -> Any:
         return None if self.random.random() < share else self.value(kind)
@@ -247,7 +264,7 @@ class World:
     def _computed_test(self, depth: int) -> Term:
         if not self.plain and self.random.random() < 0.4:
             return self._risky_test()
-        kinds = [INT64, FLOAT64, DATE] if self.plain else [INT64, FLOAT64, STRING, DATE, TIMESTAMP]
+        kinds = [INT64, FLOAT64, DATE, SUM] if self.plain else [INT64, FLOAT64, STRING, DATE, TIMESTAMP, SUM]
         kind = self.random.choice(kinds)
         left = self.term(kind, depth)
         if not self.plain and self.random.random() < 0.2:
@@ -258,24 +275,24 @@ class World:
     def _risky_test(self) -> Term:
         """Give a predicate that is an ERROR on some rows."""
         random = self.random
-        whole, text = self._column_of(*INTEGERS, DataType.FLOAT32, FLOAT64), self._column_of(STRING)
+        whole, text = self._column_of(*NUMBERS), self._column_of(STRING)
         if text is not None and (whole is None or random.random() < 0.3):
-            kind = random.choice((INT64, FLOAT64, DATE))
+            kind = random.choice((INT64, FLOAT64, DATE, MONEY))
             return Apply("<", (Apply("cast", (text,), kind), self._parameter(kind)), BOOL)
         if whole is None:
             return self._comparison()
-        kind = INT64 if whole.type.is_integer else FLOAT64
-        if kind is INT64 and random.random() < 0.3:
+        kind = FLOAT64 if whole.type.is_float else random.choice((INT64, whole.type))
+        if whole.type.is_integer and kind is INT64 and random.random() < 0.3:
             limit = self._parameter(INT64, lambda: 2**63 - random.randrange(1, 9))
             return Apply(">", (Apply("+", (whole, limit), INT64), limit), BOOL)
-        ratio = Apply(random.choice(("div", "%", "floordiv")), (self._parameter(kind), whole), kind)
+        ratio = applied(random.choice(("div", "%", "floordiv")), self._parameter(kind), whole)
         return Apply(random.choice(("=", "<>", ">")), (ratio, self._parameter(kind)), BOOL)
 
     def _any_term(self, depth: int) -> Term:
         column = self.random.choice(self.columns)
         if depth <= 0 or self.random.random() < 0.5:
             return ColumnRef(column.id, column.type)
-        return self.term(self.random.choice((INT64, FLOAT64, STRING, DATE, BOOL)), depth - 1)
+        return self.term(self.random.choice((INT64, FLOAT64, STRING, DATE, BOOL, SUM)), depth - 1)
 
     def term(self, kind: DataType, depth: int) -> Term:
         """Give a random term of exactly this type."""
@@ -295,7 +312,7 @@ class World:
             return Apply("nullif", (self.term(kind, depth - 1), self._parameter(kind)), kind)
         if style < 0.45 and not self.plain:
             source = random.choice(
-                [k for k in (BOOL, *NUMBERS, STRING, DATE, TIMESTAMP) if can_cast(k, kind)]
+                [k for k in (BOOL, *NUMBERS, STRING, DATE, TIMESTAMP) if can_cast(k, kind) and k is not kind]
             )
             column = self._column_of(source)
             if column is not None:
@@ -306,6 +323,7 @@ class World:
             STRING: self._string_term,
             DATE: self._date_term,
             TIMESTAMP: self._timestamp_term,
+            SUM: self._decimal_term,
         }
         return makers[kind](depth) if kind in makers else self.term(kind, 0)
 
@@ -335,9 +353,29 @@ class World:
             return Apply(random.choice(ops), (self.term(FLOAT64, depth - 1),), FLOAT64)
         if not self.plain and random.random() < 0.2 and (whole := self._column_of(*INTEGERS)) is not None:
             return Apply("truediv", (whole, self.term(INT64, depth - 1)), FLOAT64)
+        if not self.plain and random.random() < 0.2 and (exact := self._column_of(MONEY, RATE, SHARE)) is not None:
+            divisor = self.term(random.choice((INT64, SUM)), depth - 1)
+            return Apply(random.choice(("div", "truediv")), (exact, divisor), FLOAT64)
         ops = ("+", "-", "*") if self.plain else ("+", "-", "*", "div", "floordiv", "%", "truediv")
         right = self.term(FLOAT64, depth - 1) if random.random() < 0.5 else self._parameter(FLOAT64)
         return Apply(random.choice(ops), (self.term(FLOAT64, depth - 1), right), FLOAT64)
+
+    def _decimal_term(self, depth: int) -> Term:
+        random = self.random
+        if random.random() < 0.25:
+            return Apply(random.choice(("neg", "abs")), (self.term(SUM, depth - 1),), SUM)
+        left = self._column_of(MONEY, SUM) or self.term(SUM, depth - 1)
+        right = self.term(SUM, depth - 1) if random.random() < 0.5 else self._parameter(MONEY)
+        if self.plain:
+            return applied(random.choice(("+", "-")), left, right)
+        style = random.random()
+        if style < 0.3:
+            whole = self._column_of(*INTEGERS) or self._parameter(INT64)
+            return applied(random.choice(("+", "-", "*", "%")), left, whole)
+        if style < 0.45:
+            other = self._column_of(RATE, SHARE) or right
+            return Apply("cast", (applied("+", left, other),), SUM)
+        return applied(random.choice(("+", "-", "%")), left, right)
 
     def _string_term(self, depth: int) -> Term:
         random = self.random
@@ -385,19 +423,40 @@ class World:
         self._begin()
         random = self.random
         where = None if random.random() < 0.05 else self._narrow()
-        if random.random() < 0.3:
-            aggregates = [Aggregate("count", None, "n")]
-            for place in range(random.randrange(3)):
-                function = random.choice(("sum", "avg", "min", "max", "count"))
-                kinds = (
-                    (INT64, FLOAT64) if function in ("sum", "avg") else (INT64, FLOAT64, STRING, DATE, BOOL)
-                )
-                aggregates.append(Aggregate(function, self.term(random.choice(kinds), 1), f"a{place}"))
-            return self._finish(Shape(Kind.READ, 7, 1, where, aggregates=tuple(aggregates)))
-        terms = [ColumnRef(self.columns[0].id, self.columns[0].type)]
+        style = random.random()
+        if style < 0.35:
+            group_by = self._grouping_terms() if style < 0.2 else ()
+            # DISTINCT is grouping without aggregates.
+            aggregates = () if style < 0.05 else self._aggregates()
+            return self._finish(Shape(Kind.READ, 7, 1, where, aggregates=aggregates, group_by=group_by))
+        terms: list[Term] = [ColumnRef(self.columns[0].id, self.columns[0].type)]
         terms += [self._any_term(1) for _ in range(random.randrange(1, 4))]
+        if style < 0.55:
+            random.shuffle(terms)
         outputs = tuple(Projection(f"p{place}", term) for place, term in enumerate(terms))
-        return self._finish(Shape(Kind.READ, 7, 1, where, outputs))
+        if style >= 0.55:
+            return self._finish(Shape(Kind.READ, 7, 1, where, outputs))
+        order = tuple(
+            Sort(output, random.random() < 0.5)
+            for output in random.sample(range(len(terms)), random.randrange(len(terms) + 1))
+        )
+        limit = self._parameter(INT64, lambda: random.choice((0, 1, 2, 5, 20, 1 << 62)))
+        return self._finish(Shape(Kind.READ, 7, 1, where, outputs, order=order, limit=limit))
+
+    def _grouping_terms(self) -> tuple[Term, ...]:
+        """Give terms of few distinct values, mostly; now and then the key, of as many as there are rows."""
+        return tuple(self._any_term(1) for _ in range(self.random.choice((1, 1, 2, 3))))
+
+    def _aggregates(self) -> tuple[Aggregate, ...]:
+        random = self.random
+        aggregates = [Aggregate("count", None, "n")]
+        for place in range(random.randrange(3)):
+            function = random.choice(("sum", "avg", "min", "max", "count", "count_distinct"))
+            kinds = (INT64, FLOAT64) if function in ("sum", "avg") else (INT64, FLOAT64, STRING, DATE, BOOL)
+            if not (self.plain and function == "avg"):
+                kinds = (*kinds, SUM)
+            aggregates.append(Aggregate(function, self.term(random.choice(kinds), 1), f"a{place}"))
+        return tuple(aggregates)
 
     def _update(self) -> tuple[Shape, Callable[[], tuple[Any, ...]]]:
         self._begin()
@@ -414,6 +473,8 @@ class World:
         style = random.random()
         if style < (0.2 if kind is STRING else 0.35):
             return self._parameter(kind)
+        if kind.is_decimal and style < 0.8:
+            return applied("+", own, self._parameter(kind))
         if kind.is_integer and style < 0.8:
             step = self._parameter(INT64, lambda: random.choice((1, 1, -1, 2)))
             return Apply("+", (own, step), INT64)
@@ -422,6 +483,7 @@ class World:
         if kind is BOOL and style < 0.7:
             return Apply("not", (own,), BOOL)
         wide = INT64 if kind.is_integer else FLOAT64 if kind.is_float else kind
+        wide = SUM if kind is MONEY else wide
         if self.plain and kind.is_number:
             return self._parameter(kind)  # Products would grow past what SQLite keeps whole.
         if kind is STRING and not self.plain:
@@ -491,6 +553,11 @@ class World:
             shape, make = random.choice(self.shapes[kind])
             statements.append((shape, make()))
         return statements
+
+
+def applied(op: str, left: Term, right: Term) -> Apply:
+    """Apply an operator with its result type worked out."""
+    return Apply(op, (left, right), result_type(op, (left.type, right.type)))
 
 
 def as_column(kind: DataType, values: list[Any]) -> Column:

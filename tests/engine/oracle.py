@@ -7,6 +7,7 @@ None; an erroneous value is an `Err`.
 
 from __future__ import annotations
 
+import decimal
 import math
 import re
 import struct
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
+from functools import cmp_to_key
 from typing import Any
 
 from crescando.engine.functions import TEXT_MAX, Cause
@@ -64,6 +66,11 @@ def canonical(value: Any) -> Any:
     return value
 
 
+def number(value: Any, kind: DataType) -> Any:
+    """Give a value as the number that it is: decimals are kept as whole units of their scale."""
+    return value if value is None or not kind.is_decimal else Fraction(value, 10**kind.scale)
+
+
 COMPARISONS: dict[str, Callable[[int], bool]] = {
     "=": lambda c: c == 0,
     "<>": lambda c: c != 0,
@@ -87,9 +94,9 @@ def compile_term(term: Term, places: dict[int, int]) -> Function:
     if op in ("and", "or"):
         return junction(op, arguments)
     if op == "case":
-        return case(arguments, term.type)
+        return case(arguments, [argument.type for argument in term.args], term.type)
     if op == "in":
-        return membership(arguments)
+        return membership(arguments, term.args[0].type, term.args[1].type)
     rule = scalar_rule(term)
     if op in ("is_null", "is_true", "is_false", "is_unknown", "coalesce", "nullif"):
         return lambda row, parameters: strict_about_errors(rule, [f(row, parameters) for f in arguments])
@@ -149,24 +156,26 @@ def junction(op: str, arguments: list[Function]) -> Function:
     return run
 
 
-def case(arguments: list[Function], kind: DataType) -> Function:
+def case(arguments: list[Function], kinds: list[DataType], target: DataType) -> Function:
     def run(row: list[Any], parameters: tuple[Any, ...]) -> Any:
-        for condition, value in zip(arguments[:-1:2], arguments[1:-1:2], strict=True):
-            truth = condition(row, parameters)
+        for place in range(0, len(arguments) - 1, 2):
+            truth = arguments[place](row, parameters)
             if type(truth) is Err:
                 return truth
             if truth is True:
-                return widen(value(row, parameters), kind)
-        return widen(arguments[-1](row, parameters), kind)
+                return widen(arguments[place + 1](row, parameters), kinds[place + 1], target)
+        return widen(arguments[-1](row, parameters), kinds[-1], target)
 
     return run
 
 
-def widen(value: Any, kind: DataType) -> Any:
-    return float(value) if kind.is_float and isinstance(value, int) else value
+def widen(value: Any, kind: DataType, target: DataType) -> Any:
+    if value is None or type(value) is Err or kind is target:
+        return value
+    return convert(number(value, kind), target)
 
 
-def membership(arguments: list[Function]) -> Function:
+def membership(arguments: list[Function], kind: DataType, listed: DataType) -> Function:
     subject, list_of = arguments
 
     def run(row: list[Any], parameters: tuple[Any, ...]) -> Any:
@@ -177,7 +186,8 @@ def membership(arguments: list[Function]) -> Function:
             return False
         if value is None:
             return None
-        if any(item is not None and order(value, item) == 0 for item in items):
+        found = number(value, kind)
+        if any(item is not None and order(found, number(item, listed)) == 0 for item in items):
             return True
         return None if None in items else False
 
@@ -186,12 +196,17 @@ def membership(arguments: list[Function]) -> Function:
 
 def scalar_rule(term: Apply) -> Callable[..., Any]:
     op, kind = term.op, term.type
+    kinds = [argument.type for argument in term.args]
     if op in COMPARISONS:
         test = COMPARISONS[op]
-        return lambda a, b: test(order(a, b))
+        return lambda a, b: test(order(number(a, kinds[0]), number(b, kinds[1])))
     if op in ("+", "-", "*", "div", "floordiv", "truediv", "%"):
-        real = any(argument.type.is_float for argument in term.args)
+        real = any(each.is_float for each in kinds)
+        if any(each.is_decimal for each in kinds):
+            return lambda a, b: decimal_arithmetic(op, number(a, kinds[0]), number(b, kinds[1]), real, kind)
         return lambda a, b: arithmetic(op, a, b, real)
+    if op in ("floor", "round") and kind.is_decimal:
+        return lambda a, digits=0: decimal_rounding(op, Fraction(a, 10 ** kinds[0].scale), digits, kind)
     if op.startswith(("extract_", "trunc_")):
         return lambda a: calendar(op, term.args[0].type, a)
     if op == "cast":
@@ -206,8 +221,14 @@ def scalar_rule(term: Apply) -> Callable[..., Any]:
         "neg": lambda a: bounded(-a, kind),
         "abs": lambda a: bounded(abs(a), kind),
         "floor": lambda a: a if isinstance(a, int) or not math.isfinite(a) else float(math.floor(a)),
-        "coalesce": lambda *a: widen(next((v for v in a if v is not None), None), kind),
-        "nullif": lambda a, b: None if a is not None and b is not None and order(a, b) == 0 else a,
+        "coalesce": lambda *a: next(
+            (widen(v, k, kind) for v, k in zip(a, kinds, strict=True) if v is not None), None
+        ),
+        "nullif": lambda a, b: (
+            None
+            if a is not None and b is not None and order(number(a, kinds[0]), number(b, kinds[1])) == 0
+            else a
+        ),
         "concat": lambda a, b: a + b if len(a) + len(b) <= TEXT_MAX else ERR[Cause.OVERFLOW],
         "lower": lambda a: a.lower(),
         "upper": lambda a: a.upper(),
@@ -219,8 +240,41 @@ def scalar_rule(term: Apply) -> Callable[..., Any]:
     return rules[op]
 
 
+def decimal_arithmetic(op: str, a: Any, b: Any, real: bool, kind: DataType) -> Any:
+    """Compute on fractions, or on floats where one is a float."""
+    if op not in ("+", "-", "*") and b == 0:
+        return ERR[Cause.DIVISION_BY_ZERO]
+    if real:
+        return arithmetic(op, float(a), float(b), True)
+    a, b = Fraction(a), Fraction(b)
+    if op in ("div", "truediv"):
+        return float(a / b)
+    exact = {
+        "+": lambda: a + b,
+        "-": lambda: a - b,
+        "*": lambda: a * b,
+        "floordiv": lambda: Fraction(math.floor(a / b)),
+        "%": lambda: a - b * math.trunc(a / b),
+    }[op]()
+    return in_digits(exact, kind)
+
+
+def decimal_rounding(op: str, value: Fraction, digits: int, kind: DataType) -> Any:
+    if op == "floor":
+        return in_digits(Fraction(math.floor(value)), kind)
+    step = Fraction(10) ** min(-digits, 400)
+    return in_digits(half_away(value / step) * step, kind) if digits < kind.scale else in_digits(value, kind)
+
+
+def in_digits(value: Fraction, kind: DataType) -> Any:
+    """Give an exact result in units of its type."""
+    units = value * 10**kind.scale
+    assert units.denominator == 1
+    return int(units) if abs(units) < 10**kind.precision else ERR[Cause.OVERFLOW]
+
+
 def bounded(value: Any, kind: DataType) -> Any:
-    if isinstance(value, float):
+    if isinstance(value, float) or kind.is_decimal:
         return value
     return value if fits(value, BITS[kind]) else ERR[Cause.OVERFLOW]
 
@@ -289,16 +343,30 @@ def cast(value: Any, source: DataType, target: DataType) -> Any:
     if source is DataType.STRING:
         return parse(value, target)
     if target is DataType.STRING:
-        return str(value)
+        return str(value) if source.is_integer else f"{decimal.Decimal(value).scaleb(-source.scale):f}"
     if target is DataType.TIMESTAMP:
         return value * 86_400_000_000
     if target is DataType.DATE:
         return value // 86_400_000_000
-    return convert(value, target)
+    return convert(number(value, source), target)
+
+
+def half_away(value: Fraction) -> int:
+    """Round to a whole number, ties away from zero."""
+    magnitude = math.floor(abs(value) + Fraction(1, 2))
+    return -magnitude if value < 0 else magnitude
 
 
 def convert(value: Any, target: DataType) -> Any:
     """Convert a number (or bool) to a number type."""
+    if target.is_decimal:
+        if isinstance(value, float) and not math.isfinite(value):
+            return ERR[Cause.INVALID_CONVERSION]
+        units = half_away(Fraction(value) * 10**target.scale)
+        wrong = Cause.INVALID_CONVERSION if isinstance(value, float) else Cause.OUT_OF_RANGE
+        return units if abs(units) < 10**target.precision else ERR[wrong]
+    if isinstance(value, Fraction) and target.is_integer:
+        value = math.trunc(value)
     if target.is_float:
         real = float(value)
         return real if target is DataType.FLOAT64 else single(real)
@@ -322,6 +390,10 @@ def parse(text: str, target: DataType) -> Any:
         if not re.fullmatch(r"[+-]?[0-9]+", text):
             return bad
         return int(text) if fits(int(text), BITS[target]) else ERR[Cause.OUT_OF_RANGE]
+    if target.is_decimal:
+        if not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text):
+            return bad
+        return convert(Fraction(text), target)
     if target.is_float:
         if re.fullmatch(r"[+-]?(inf|infinity|nan)", text, re.IGNORECASE):
             return float(text)
@@ -428,7 +500,7 @@ class Oracle:
 
     def _read(self, operation: Operation) -> Effect:
         shape, parameters = operation.shape, operation.parameters
-        terms = [a.term for a in shape.aggregates] or [p.term for p in shape.projections]
+        terms = [*shape.group_by, *(a.term for a in shape.aggregates)] or [p.term for p in shape.projections]
         programs = [None if term is None else self.program(term) for term in terms]
         effect = Effect()
         failures = []
@@ -448,12 +520,12 @@ class Oracle:
         if failures:
             _, cause, key = min(failures, key=lambda failure: failure[:2])
             effect.failure = key, cause
+        elif shape.group_by:
+            effect.rows = grouped(shape, tuples)
         elif shape.aggregates:
-            columns = zip(*tuples, strict=True) if tuples else [()] * len(terms)
-            effect.aggregates = [
-                aggregate(a.function, len(tuples) if a.term is None else None, list(column))
-                for a, column in zip(shape.aggregates, columns, strict=True)
-            ]
+            effect.aggregates = aggregated(shape, tuples)
+        elif shape.limit is not None:
+            effect.rows = first_rows(shape, tuples, parameters[shape.limit.index])
         else:
             effect.rows = tuples
         return effect
@@ -479,7 +551,7 @@ class Oracle:
         causes = []
         for assignment in operation.shape.assignments:
             value = self.program(assignment.term)(row.values, operation.parameters)
-            value = self._assign(assignment.column, value)
+            value = self._assign(assignment.column, value, assignment.term.type)
             if type(value) is Err:
                 causes.append(value.cause)
             else:
@@ -489,14 +561,14 @@ class Oracle:
         row.values[:] = changed
         return None
 
-    def _assign(self, column_id: int, value: Any) -> Any:
+    def _assign(self, column_id: int, value: Any, kind: DataType) -> Any:
         column = self.schema.columns[self.places[column_id]]
         if type(value) is Err:
             return value
         if value is None:
             return None if column.nullable else ERR[Cause.NULL_VALUE]
         if column.type.is_number:
-            return convert(value, column.type)
+            return convert(number(value, kind), column.type)
         if column.type is DataType.DATE and not in_calendar(value):
             return ERR[Cause.OUT_OF_RANGE]
         if column.type is DataType.TIMESTAMP and not in_calendar(value // 86_400_000_000):
@@ -509,7 +581,7 @@ class Oracle:
             values: list[Any] = [None] * len(self.schema.columns)
             causes = set()
             for column_id, value in given.items():
-                fitted = self._assign(column_id, value)
+                fitted = self._assign(column_id, value, self.schema.columns[self.places[column_id]].type)
                 if type(fitted) is Err:
                     causes.add(fitted.cause)
                 values[self.places[column_id]] = value
@@ -572,13 +644,55 @@ def in_scope(position: int, scope: Scope) -> bool:
     return any(low <= position <= high for low, high in scope)
 
 
-def aggregate(function: str, n_rows: int | None, values: list[Any]) -> Any:
+def grouped(shape: Shape, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Give one row per distinct combination of the grouping terms: these, then the aggregates."""
+    n_keys = len(shape.group_by)
+    groups: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
+    for row in rows:
+        groups.setdefault(identity(row[:n_keys]), []).append(row)
+    return [
+        (*members[0][:n_keys], *aggregated(shape, [row[n_keys:] for row in members]))
+        for members in groups.values()
+    ]
+
+
+def aggregated(shape: Shape, rows: list[tuple[Any, ...]]) -> list[Any]:
+    """Give a shape's aggregates over rows of their arguments."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(shape.aggregates)
+    return [
+        aggregate(a.function, len(rows) if a.term is None else None, list(column), a.term and a.term.type)
+        for a, column in zip(shape.aggregates, columns, strict=False)
+    ]
+
+
+def first_rows(shape: Shape, rows: list[tuple[Any, ...]], limit: int) -> list[tuple[Any, ...]]:
+    """Give the first rows in the shape's order; ties go by all outputs."""
+
+    def compare(left: tuple[Any, ...], right: tuple[Any, ...]) -> int:
+        for sort in shape.order:
+            found = null_first(left[sort.output], right[sort.output])
+            if found:
+                return -found if sort.is_descending else found
+        return next((c for c in map(null_first, left, right) if c), 0)
+
+    return sorted(rows, key=cmp_to_key(compare))[:limit]
+
+
+def null_first(left: Any, right: Any) -> int:
+    if left is None or right is None:
+        return (left is not None) - (right is not None)
+    return order(left, right)
+
+
+def aggregate(function: str, n_rows: int | None, values: list[Any], kind: DataType | None) -> Any:
     """Compute one aggregate; sums of floats are exact until the last step."""
     if n_rows is not None:
         return n_rows
     known = [value for value in values if value is not None]
     if function == "count":
         return len(known)
+    if function == "count_distinct":
+        return len(set(map(canonical, known)))
     if not known:
         return None
     if function in ("min", "max"):
@@ -591,8 +705,11 @@ def aggregate(function: str, n_rows: int | None, values: list[Any]) -> Any:
         total: Any = float_sum(known)
     else:
         total = sum(known)
-        if function == "sum" and not fits(total, 64):
+        is_decimal = kind is not None and kind.is_decimal
+        if function == "sum" and not (abs(total) < 10**18 if is_decimal else fits(total, 64)):
             return "overflow"
+        if function == "avg" and kind is not None and is_decimal:
+            return float(Fraction(total, len(known) * 10**kind.scale))
     return total / len(known) if function == "avg" else total
 
 

@@ -55,17 +55,27 @@ class SqliteTwin:
             return self._bring(operation)
         values: list[Any] = []
         terms = [a.term for a in shape.assignments] or [p.term for p in shape.projections]
+        terms.extend(shape.group_by)
         outputs = [self._write(term, operation.parameters, values) for term in terms]
         for aggregate in shape.aggregates:
             term = (
                 "*" if aggregate.term is None else self._write(aggregate.term, operation.parameters, values)
             )
-            outputs.append(f"{aggregate.function}({term})")
+            text = f"({term})" if aggregate.function != "count_distinct" else f"(DISTINCT {term})"
+            outputs.append(aggregate.function.removesuffix("_distinct") + text)
         where = ""
         if shape.where is not None:
             where = " WHERE " + self._write(shape.where, operation.parameters, values)
         if shape.kind is Kind.READ:
-            return self.database.execute(f"SELECT {', '.join(outputs)} FROM t{where}", values).fetchall()
+            text = f"SELECT {', '.join(outputs)} FROM t{where}"
+            if shape.group_by:
+                text += f" GROUP BY {', '.join(str(place + 1) for place in range(len(shape.group_by)))}"
+            if shape.limit is not None:
+                sorts = [f"{sort.output + 1}{' DESC' * sort.is_descending}" for sort in shape.order]
+                sorts += [str(place + 1) for place in range(len(outputs))]
+                text += f" ORDER BY {', '.join(sorts)} LIMIT ?"
+                values.append(operation.parameters[shape.limit.index])
+            return self.database.execute(text, values).fetchall()
         if shape.kind is Kind.DELETE:
             return self.database.execute(f"DELETE FROM t{where}", values).rowcount
         targets = [self.names[assignment.column] for assignment in shape.assignments]
@@ -131,14 +141,23 @@ def check_effect(operation: Operation, effect: Effect, found: Any) -> None:
         assert found == sum(cause is None for _, _, cause in effect.events), (operation, found)
         return
     assert effect.failure is None, effect.failure
+    if shape.group_by:
+        key = lambda row: repr(plain(row[: len(shape.group_by)]))  # noqa: E731
+        assert len(effect.rows) == len(found)
+        for mine_row, theirs_row in zip(sorted(effect.rows, key=key), sorted(found, key=key), strict=True):
+            assert all(map(alike, plain(mine_row), plain(theirs_row))), (mine_row, theirs_row)
+        return
     if shape.aggregates:
         for mine, theirs in zip(effect.aggregates, found[0], strict=True):
-            same = mine == theirs or (
-                isinstance(mine, float) and math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-9)
-            )
-            assert same, (mine, theirs)
+            assert alike(mine, theirs), (mine, theirs)
         return
     assert sorted(map(repr, map(plain, effect.rows))) == sorted(map(repr, map(plain, found)))
+
+
+def alike(mine: Any, theirs: Any) -> bool:
+    """Say whether two values are equal, but for how SQLite rounds sums."""
+    close = isinstance(mine, float) and math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-9)
+    return bool(mine == theirs or close)
 
 
 def plain(row: tuple[Any, ...]) -> tuple[Any, ...]:

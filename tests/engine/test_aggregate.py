@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crescando.engine.aggregate import Accumulator, finish, merge_states
+from crescando.engine.aggregate import Accumulator, States, finish, merge_states
 from crescando.engine.dictionary import Pool
-from crescando.engine.statement import Aggregate, ColumnRef
 from crescando.engine.values import Value
 from crescando.errors import ReadFailedError
 from crescando.schema import DataType
@@ -24,16 +23,20 @@ from tests.engine.oracle import canonical
 FLOAT64, INT64, STRING = DataType.FLOAT64, DataType.INT64, DataType.STRING
 
 
-def state_of(function: str, kind: DataType, values: list[Any]) -> bytes:
-    accumulator = Accumulator(Aggregate(function, ColumnRef(0, kind), "a"), 1)
+ONE = np.zeros(1, np.int64)
+
+
+def state_of(function: str, kind: DataType, values: list[Any]) -> States:
+    accumulator = Accumulator(function, kind)
     column = as_column(kind, values)
     value = Value(kind, column.values, column.valid, None, Pool(column.dictionary))
-    accumulator.add(np.zeros(len(values), np.int64), value)
-    return accumulator.state(0)
+    accumulator.add(np.zeros(len(values), np.int64), 1, value)
+    return accumulator.states()
 
 
 def merged(function: str, kind: DataType, pieces: list[list[Any]]) -> Any:
-    return finish(merge_states([state_of(function, kind, piece) for piece in pieces]))[1]
+    states = [state_of(function, kind, piece) for piece in pieces]
+    return finish(merge_states(states, [ONE] * len(states)), 1).to_list()[0]
 
 
 def pieces_of(values: list[Any], seed: int) -> list[list[Any]]:
@@ -114,6 +117,6 @@ def test_extremes_of_texts_dates_and_nan() -> None:
 
 def test_states_of_different_aggregates_do_not_merge() -> None:
     with pytest.raises(ValueError, match="one aggregate"):
-        merge_states([state_of("sum", INT64, [1]), state_of("min", INT64, [1])])
+        merge_states([state_of("sum", INT64, [1]), state_of("min", INT64, [1])], [ONE, ONE])
     with pytest.raises(ValueError, match="at least one"):
-        merge_states([])
+        merge_states([], [])

@@ -240,7 +240,7 @@ def test_reads_see_their_scope_only_and_writes_everything() -> None:
 
     results = pair.both(counted)
     assert results.written[0].counts[0].affected == 50
-    assert results.partials[0].scope == (half,)
+    assert results.partials[0].scopes == ((half,),)
 
 
 Plant = Callable[[pytest.MonkeyPatch], None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from crescando.engine.aggregate import finish, merge_states
+from crescando.engine.aggregate import finish
 from crescando.engine.base import Failed, Results, Written
 from crescando.engine.functions import result_type
 from crescando.engine.scan import ScanEngine
@@ -118,4 +118,4 @@ class Bench:
     def aggregate(self, function: str, term: Term | None = None) -> Any:
         shape = Shape(Kind.READ, 1, 1, None, aggregates=(Aggregate(function, term, "a"),))
         (partials,) = self.run(self.operation(shape)).partials
-        return finish(merge_states(partials.states))[1]
+        return finish(partials.states[0], 1).to_list()[0]

@@ -19,6 +19,7 @@ from crescando.consensus.base import NO_BALLOT, Ballot
 from crescando.consensus.membership import Change, Memberships
 from crescando.consensus.multipaxos import messages as paxos
 from crescando.consensus.quorum import Membership
+from crescando.engine.aggregate import States
 from crescando.engine.base import Count, Failed, Partials, Rejection, Results, Rows, Written
 from crescando.engine.statement import Column
 from crescando.errors import RemoteProtocolError
@@ -44,6 +45,10 @@ TEXT = Column(
 NUMBERS = Column(DataType.FLOAT64, np.array([0.0, -0.0, np.nan, np.inf]))
 ROWS = Rows(
     np.array([5]), np.array([9]), np.array([0]), (SCOPE,), np.array([0, 3]), ("a", "b"), (TEXT, NUMBERS)
+)
+COUNTS = States("count", DataType.INT64, np.array([0, 1]), np.array([252, 252], np.uint8), np.array([3, 4]))
+PARTIALS = Partials(
+    np.array([4]), np.array([9]), np.array([0]), (SCOPE,), np.array([0, 2]), (TEXT.slice(0, 2),), (COUNTS,)
 )
 WRITTEN = Written(5, 9, (Count(FULL_RING, 3, 1, Rejection((None, 7, 1.5, "k", True), "duplicate")),))
 FAILED = Failed(6, 9, SCOPE, "read", ("k", None), "division by zero")
@@ -97,7 +102,7 @@ MESSAGES: list[Any] = [
     ecast.StableUpTo(7, ((CLIENT, 3),)),
     ecast.Welcome(BALLOT, False, None, 0),
     ecast.Welcome(BALLOT, True, BALLOT.node, 9),
-    Results(S0, CLIENT, 9, (ROWS,), (Partials(4, 9, SCOPE, (b"", b"\x01")),), (WRITTEN,), (FAILED,)),
+    Results(S0, CLIENT, 9, (ROWS,), (PARTIALS,), (WRITTEN,), (FAILED,)),
     direct.Answered(3),
     direct.Attach(),
     direct.Inquire(1, (1, 2, 3)),

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from crescando.engine.aggregate import Accumulator
+from crescando.engine.aggregate import accumulator_of
 from crescando.engine.base import Failed, Partials, Results, Rows, Written
 from crescando.engine.constants import as_value
 from crescando.engine.digest import digest_columns
+from crescando.engine.kv.operators import canonical
 from crescando.engine.kv.table import KvTable, ReadError
 from crescando.engine.plan import Plan, make_plan
 from crescando.engine.statement import Column, Operation, Shape
@@ -161,9 +162,8 @@ class _Answers:
     def read(self, plan: Plan, operation: Operation, found: list[list[Any]] | ReadError) -> None:
         if isinstance(found, ReadError):
             self.fail(operation, "read", found.cause.text, found.key)
-        elif plan.shape.aggregates:
-            states = _states(plan.shape, found)
-            self._partials.append(Partials(operation.number, operation.position, operation.scope, states))
+        elif plan.shape.is_grouped:
+            self._partials.append(_partials(plan.shape, operation, found))
         else:
             self._reads.setdefault(id(plan), (plan, []))[1].append((operation, found))
 
@@ -179,18 +179,38 @@ class _Answers:
         )
 
 
-def _states(shape: Shape, found: list[list[Any]]) -> tuple[bytes, ...]:
-    """Give one aggregate state per aggregate of a read."""
+def _partials(shape: Shape, operation: Operation, found: list[list[Any]]) -> Partials:
+    """Give the groups of one read, each with one state per aggregate."""
+    n_keys = len(shape.group_by)
+    numbers: dict[tuple[Any, ...], int] = {}
+    keys: list[list[Any]] = []
+    groups = []
+    for values in found:
+        identity = tuple(map(canonical, values[:n_keys]))
+        if identity not in numbers:
+            numbers[identity] = len(numbers)
+            keys.append(values[:n_keys])
+        groups.append(numbers[identity])
+    n_groups = len(numbers) if n_keys else 1
     states = []
-    everything = np.zeros(len(found), np.int64)
-    for place, aggregate in enumerate(shape.aggregates):
-        accumulator = Accumulator(aggregate, 1)
+    for place, aggregate in enumerate(shape.aggregates, n_keys):
+        accumulator = accumulator_of(aggregate)
         value = None
         if aggregate.term is not None:
             value = as_value([values[place] for values in found], aggregate.term.type)
-        accumulator.add(everything, value)
-        states.append(accumulator.state(0))
-    return tuple(states)
+        accumulator.add(np.array(groups, np.int64), n_groups, value)
+        states.append(accumulator.states())
+    return Partials(
+        number=np.array([operation.number]),
+        position=np.array([operation.position]),
+        scope=np.zeros(1, np.int64),
+        scopes=(operation.scope,),
+        offsets=np.array([0, n_groups]),
+        keys=tuple(
+            _column(term.type, [key[place] for key in keys]) for place, term in enumerate(shape.group_by)
+        ),
+        states=tuple(states),
+    )
 
 
 def _rows(shape: Shape, reads: list[tuple[Operation, list[list[Any]]]]) -> Rows:

@@ -15,11 +15,12 @@ from typing import Any
 
 from crescando.engine.base import Count, Rejection
 from crescando.engine.functions import Cause
-from crescando.engine.kv.operators import canonical, in_calendar, is_nan, to_number
+from crescando.engine.kv.operators import canonical, in_calendar, is_nan, number, to_number
 from crescando.engine.kv.scalar import Compiled, compile_term, smallest_cause
 from crescando.engine.partition import ring_positions
 from crescando.engine.plan import Plan
-from crescando.engine.statement import Column, Kind, Operation, Parameter
+from crescando.engine.ranges import key_constant, number_of
+from crescando.engine.statement import Column, Kind, Operation, Parameter, Shape
 from crescando.schema import ColumnDef, DataType, TableSchema
 from crescando.types import KeyRange, Scope
 
@@ -125,11 +126,12 @@ class KvTable:
         Returns
         -------
         list of list, or ReadError
-            Values of the projections or of the aggregates' arguments (None for
-            count(*)), row by row.
+            Values of the projections; or of the grouping terms and the aggregates'
+            arguments (None for count(*)). Row by row, the first ones if there is a limit.
         """
         shape = plan.shape
-        terms = [aggregate.term for aggregate in shape.aggregates] or [p.term for p in shape.projections]
+        terms = [aggregate.term for aggregate in shape.aggregates]
+        terms = [*shape.group_by, *terms] if shape.is_grouped else [p.term for p in shape.projections]
         compiled = [
             None if term is None else compile_term(term, self._places, operation.parameters) for term in terms
         ]
@@ -148,7 +150,7 @@ class KvTable:
             else:
                 failures.append((rank(row.key), cause, row.key))
         if not failures:
-            return answers
+            return answers if shape.limit is None else _first(shape, operation, answers)
         _, cause, key = min(failures, key=lambda failure: failure[:2])
         return ReadError(key, cause)
 
@@ -182,7 +184,11 @@ class KvTable:
         if wanted is None:
             yield from self._rows.values()
             return
-        row = self._rows.get(_identity(tuple(parameters[constant.index] for constant in wanted)))
+        folded = (
+            key_constant(self.schema.columns[place].type, number_of(each.type, parameters[each.index]))
+            for place, each in zip(self._key_places, wanted, strict=True)
+        )
+        row = self._rows.get(_identity(tuple(folded)))
         if row is not None:
             yield row
 
@@ -201,18 +207,18 @@ class KvTable:
         return tuple(wanted[column_id] for column_id in self._key_ids)
 
     def _update(self, plan: Plan, operation: Operation, tally: Tally) -> None:
-        assignments: list[tuple[int, ColumnDef, Compiled]] = []
+        assignments: list[tuple[int, ColumnDef, Compiled, DataType]] = []
         for assignment in plan.shape.assignments:
             place = self._places[assignment.column]
             term = compile_term(assignment.term, self._places, operation.parameters)
-            assignments.append((place, self.schema.columns[place], term))
+            assignments.append((place, self.schema.columns[place], term, assignment.term.type))
         for row, truth in self._matching(plan, operation):
             cause = truth if type(truth) is Cause else None
             if cause is None:
-                values = [fit(column, term(row.values)) for _, column, term in assignments]
+                values = [fit(column, term(row.values), kind) for _, column, term, kind in assignments]
                 cause = smallest_cause(values)
                 if cause is None:
-                    for (place, _, _), value in zip(assignments, values, strict=True):
+                    for (place, *_), value in zip(assignments, values, strict=True):
                         row.values[place] = value
             tally.add(self._arc_of(row.position), row.key, cause)
 
@@ -239,7 +245,8 @@ class KvTable:
 
     def _fault_of(self, values: list[Any], given: dict[int, Column]) -> Cause | None:
         """Say why no state of the table could accept a row, if so."""
-        causes = [fit(self.schema.columns[self._places[i]], values[self._places[i]]) for i in given]
+        fitted = ((self.schema.columns[self._places[i]], values[self._places[i]]) for i in given)
+        causes = [fit(column, value, column.type) for column, value in fitted]
         if is_nan(values[self._places[self._partition_id]]):
             causes.append(Cause.NAN_KEY)
         return smallest_cause(causes)
@@ -268,6 +275,17 @@ class KvTable:
         return arc if arc >= 0 and position <= self._arcs[arc].high else -1
 
 
+def _first(shape: Shape, operation: Operation, rows: list[list[Any]]) -> list[list[Any]]:
+    """Give the first rows, by the stated order and then by all outputs."""
+    assert shape.limit is not None
+    ordered = sorted(rows, key=lambda row: rank(tuple(row)))
+    # Sorting is stable, so that the most significant key comes last.
+    for sort in reversed(shape.order):
+        output = sort.output
+        ordered.sort(key=lambda row: rank((row[output],)), reverse=sort.is_descending)
+    return ordered[: operation.parameters[shape.limit.index]]
+
+
 def lies_in(position: int, scope: Scope) -> bool:
     """Say whether a ring position lies in one of some ranges."""
     return any(low <= position <= high for low, high in scope)
@@ -278,14 +296,14 @@ def rank(key: Key) -> tuple[Any, ...]:
     return tuple((0,) if v is None else (2,) if is_nan(v) else (1, v) for v in key)
 
 
-def fit(column: ColumnDef, value: Any) -> Any:
-    """Convert a term's value to a column's type, or say why the column cannot take it."""
+def fit(column: ColumnDef, value: Any, kind: DataType) -> Any:
+    """Convert a value of some type to a column's type, or say why the column cannot take it."""
     if type(value) is Cause:
         return value
     if value is None:
         return None if column.nullable else Cause.NULL_VALUE
     if column.type.is_number:
-        return to_number(value, column.type)
+        return to_number(number(value, kind), column.type)
     if column.type in (DataType.DATE, DataType.TIMESTAMP) and not in_calendar(value, column.type):
         return Cause.OUT_OF_RANGE
     return value
