@@ -1,0 +1,208 @@
+"""Our side at the engine's own interface: operations in, columns out.
+
+Rules of the file: what is timed is what a storage process does, beginning with
+operations made from Python values and ending with arrays or Arrow tables. Two
+partitions are two engines, each with half of the ring and a thread of its own,
+as two storage processes of one store have them; their answers are merged by
+operation, where the measure does not say otherwise.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.tickets.work import (
+    OUTPUTS,
+    Changes,
+    Points,
+    Prefixes,
+    Spans,
+    TextSpans,
+)
+from crescando.client.arrow import arrow_table
+from crescando.client.columns import take
+from crescando.client.inference import schema_from
+from crescando.client.intake import Intake, take_in
+from crescando.client.loading import load_requests
+from crescando.client.template import bind_template
+from crescando.client.textual import read_template, update_template
+from crescando.engine.base import Results, Rows
+from crescando.engine.partition import ring_positions
+from crescando.engine.scan import ScanEngine
+from crescando.engine.statement import Kind, Operation, Shape
+from crescando.schema import TableSchema
+from crescando.types import FULL_RING, RING_MAX, KeyRange, ProcessId, Scope
+
+CLIENT = ProcessId("client", "bench")
+TABLE_ID = 1
+
+
+def schema_of(table: pa.Table) -> TableSchema:
+    """Give the schema that a table of tickets gets."""
+    return schema_from("tickets", table, primary_key="ticket_id").with_ids(TABLE_ID)
+
+
+def slices_of(table: pa.Table, n_rows: int) -> list[pa.Table]:
+    """Cut a table, so that loading it needs no second copy of the whole."""
+    return [table.slice(start, n_rows) for start in range(0, len(table), n_rows)]
+
+
+class EngineSide:
+    """One or more engines that hold a table of tickets together.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+    partitions : int
+        Engines, each with an equal part of the ring.
+    arcs : int
+        Ring arcs of each engine.
+    """
+
+    def __init__(self, table: pa.Table, partitions: int = 1, arcs: int = 1) -> None:
+        self.schema = schema_of(table)
+        self.n_rows = len(table)
+        self._position = 0
+        bounds = [RING_MAX * place // (partitions * arcs) for place in range(partitions * arcs + 1)]
+        bounds[0] = -1
+        ranges = [KeyRange(low + 1, high) for low, high in pairwise(bounds)]
+        self.arcs = [tuple(ranges[first : first + arcs]) for first in range(0, len(ranges), arcs)]
+        self.engines = []
+        for some in self.arcs:
+            engine = ScanEngine()
+            engine.set_arcs(some)
+            engine.create_table(self.schema)
+            self.engines.append(engine)
+        self._threads = ThreadPoolExecutor(partitions) if partitions > 1 else None
+        for piece in slices_of(table, 1 << 20):
+            self.load(piece)
+
+    def load(self, table: pa.Table) -> None:
+        """Insert rows as a client would have them inserted."""
+        intake = take_in(self.schema, table)
+        for part, engine in zip(self._split(intake), self.engines, strict=True):
+            for request in load_requests(Kind.INSERT, self.schema, part):
+                self._position += 1
+                operation = Operation(
+                    self._position, CLIENT, self._position, request.shape, request.parameters, (FULL_RING,)
+                )
+                (results,) = engine.execute([operation])
+                assert not results.failed, results.failed
+                assert not any(count.rejected for count in results.written[0].counts)
+
+    def _split(self, intake: Intake) -> list[Intake]:
+        if len(self.engines) == 1:
+            return [intake]
+        names = [definition.name for definition in intake.definitions]
+        positions = ring_positions(self.schema, intake.columns[names.index(self.schema.partition_key)])
+        parts = []
+        for arcs in self.arcs:
+            low, high = np.uint64(arcs[0].low), np.uint64(arcs[-1].high)
+            rows = ((positions >= low) & (positions <= high)).nonzero()[0]
+            columns = tuple(take(column, rows) for column in intake.columns)
+            parts.append(Intake(len(rows), intake.definitions, columns))
+        return parts
+
+    def read(self, where: str, sample: Sequence[Any], columns: Sequence[str] = OUTPUTS) -> Shape:
+        """Give the shape of a read; `sample` are constants of the right types."""
+        return bind_template(read_template(list(columns), where), self.schema, dict(enumerate(sample))).shape
+
+    def update(self, where: str, set_list: str, sample: Sequence[Any]) -> Shape:
+        """Give the shape of an update; constants of the SET list come first."""
+        return bind_template(update_template(where, set_list), self.schema, dict(enumerate(sample))).shape
+
+    def operations(
+        self, shape: Shape, parameters: Sequence[tuple[Any, ...]], scope: Scope = (FULL_RING,)
+    ) -> list[Operation]:
+        """Give operations of one shape, in order."""
+        begin = self._position + 1
+        self._position += len(parameters)
+        return [
+            Operation(position, CLIENT, position, shape, each, scope)
+            for position, each in enumerate(parameters, begin)
+        ]
+
+    def execute(self, operations: Sequence[Operation]) -> list[Results]:
+        """Execute on every partition, at the same time."""
+        if self._threads is None:
+            return self.engines[0].execute(operations)
+        tasks = [self._threads.submit(engine.execute, operations) for engine in self.engines]
+        return [results for task in tasks for results in task.result()]
+
+    def rows(self, operations: Sequence[Operation]) -> list[Rows]:
+        """Execute reads of one shape; give each partition's rows, as columns of numbers and codes."""
+        found = []
+        for results in self.execute(operations):
+            assert not results.failed, results.failed[:1]
+            found.extend(results.rows)
+        return found
+
+    def arrow(self, operations: Sequence[Operation]) -> pa.Table:
+        """Execute reads of one shape; give their rows with real texts, in the operations' order."""
+        return arrow_of(self.rows(operations))
+
+    def affected(self, operations: Sequence[Operation]) -> int:
+        """Execute writes; give how many rows they changed."""
+        affected = 0
+        for results in self.execute(operations):
+            assert not results.failed, results.failed[:1]
+            affected += sum(count.affected for written in results.written for count in written.counts)
+        return affected
+
+    # The work of the measures.
+
+    def points(self, work: Points) -> pa.Table:
+        """Do reads of one value each."""
+        shape = self._shape_of_points(work.column)
+        return self.arrow(self.operations(shape, [(key,) for key in work.keys]))
+
+    def _shape_of_points(self, column: str) -> Shape:
+        return self.read(f"{column} = ?", ["x"])
+
+    def spans(self, work: Spans) -> pa.Table:
+        """Do reads of an origin and a range; bounds in physical units."""
+        shape = self.read(f"origin = ? and {work.column} between ? and ?", ["x", *span_sample(work.column)])
+        return self.arrow(self.operations(shape, list(zip(work.keys, work.lows, work.highs, strict=True))))
+
+    def prefixes(self, work: Prefixes) -> pa.Table:
+        """Do reads by the beginning of a text."""
+        shape = self.read("document like ?", ["x%"], ("ticket_id", "document"))
+        return self.arrow(self.operations(shape, [(prefix + "%",) for prefix in work.prefixes]))
+
+    def text_spans(self, work: TextSpans) -> pa.Table:
+        """Do reads of a range of texts."""
+        shape = self.read("document between ? and ?", ["x", "x"], ("ticket_id", "document"))
+        return self.arrow(self.operations(shape, list(zip(work.lows, work.highs, strict=True))))
+
+    def changes(self, work: Changes) -> int:
+        """Do updates; give how many rows they changed."""
+        shape = self.update("rloc = ?", "miles = miles + ?", [1, "x"])
+        return self.affected(self.operations(shape, list(zip(work.deltas, work.keys, strict=True))))
+
+
+def span_sample(column: str) -> list[Any]:
+    """Give two constants of a range column's type."""
+    if column == "dep_date":
+        return [dt.date(2024, 1, 1)] * 2
+    return [dt.datetime(2024, 1, 1, tzinfo=dt.UTC)] * 2
+
+
+def arrow_of(parts: Sequence[Rows]) -> pa.Table:
+    """Give the rows of all partitions as one table, in the operations' order."""
+    tables, orders = [], []
+    for rows in parts:
+        op = np.repeat(np.arange(len(rows.number)), np.diff(rows.offsets))
+        table = arrow_table(rows.names, rows.columns)
+        tables.append(table.add_column(0, "op", pa.array(op)))
+        orders.append(op)
+    if len(tables) == 1:
+        return tables[0]
+    order = np.argsort(np.concatenate(orders), kind="stable")
+    return pa.concat_tables(tables).take(pa.array(order))
