@@ -238,9 +238,9 @@ class Measured(SimulatedCluster):
         self.peak("held reads", sum(n_held.values()))
         n_bytes = sum(h.inject.reads.n_bytes for queue in held.values() for h in queue)
         self.peak("held reads' bytes", n_bytes)
-        n_queued = sum(len(p) for queue in reads._queued.values() for queued in queue for p in queued.parts)
+        n_queued = sum(len(p) for queue in reads.waiting.values() for queued in queue for p in queued.parts)
         self.peak("reads counted wrongly", abs(reads.allowance.n_reads - sum(n_held.values()) - n_queued))
-        for queue in reads._queued.values():
+        for queue in reads.waiting.values():
             parts = [part for queued in queue for part in queued.parts]
             self.peak("a destination's queued reads", sum(part.n_bytes for part in parts))
 
@@ -276,7 +276,7 @@ class Measured(SimulatedCluster):
             self.peak("an outbox", box.n_bytes)
         replica: Any = core.broadcast
         learner = replica.inner.learner
-        self.peak("learned values", learner.n_bytes)
+        self.peak("learned values", sum(getattr(value, "n_bytes", 0) for value in learner.decided.values()))
         votes = replica.inner.acceptor.votes.values()
         self.peak("votes", sum(getattr(vote.value, "n_bytes", 0) for vote in votes))
         # A follower keeps nothing that its leader has called stable some pulses ago.

@@ -11,7 +11,7 @@ every instance since its snapshot whether anything was refused.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
@@ -74,8 +74,15 @@ class Backlog(Generic[C]):
 
     def drop(self, upto: int, notice: StableUpTo) -> Iterator[tuple[int, list[Run[C]]]]:
         """Drop what is stable up to `upto`; gives the instances that must be routed before they go."""
+        known = list(self._learned)
+        n = bisect_right(known, upto)
         unstable, refusing = frozenset(notice.unstable), frozenset(notice.refusing)
-        for instance in [known for known in self._learned if known <= upto and known not in unstable]:
-            learned = self._learned.pop(instance)
-            if instance in refusing or instance < notice.refusing_since:
-                yield instance, learned.runs
+        gone = [instance for instance in known[:n] if instance not in unstable] if unstable else known[:n]
+        if len(gone) == len(known):
+            dropped, self._learned = self._learned, {}
+        else:
+            dropped = {instance: self._learned.pop(instance) for instance in gone}
+        if refusing or (gone and gone[0] < notice.refusing_since):
+            for instance in gone:
+                if instance in refusing or instance < notice.refusing_since:
+                    yield instance, dropped[instance].runs

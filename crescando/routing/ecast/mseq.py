@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+import msgspec
 import numpy as np
 
 from crescando.routing.base import Config, Refusal, Route, Routes, destset, route, transition
@@ -30,7 +31,7 @@ DEPARTED_MAX = 4096
 """Former members whose last learned number is remembered, to answer late resubmissions."""
 
 
-class Run(Generic[C]):
+class Run(msgspec.Struct, Generic[C], eq=False):
     """Appended messages of one submission, all routed by one Config.
 
     A configuration message is a run of its own.
@@ -45,29 +46,20 @@ class Run(Generic[C]):
         The prefix of all of them.
     """
 
-    __slots__ = ("_routes", "base", "config", "start", "stop", "submission")
-
-    def __init__(
-        self,
-        base: int,
-        submission: Submission,
-        start: int,
-        stop: int,
-        config: C,
-        routes: Routes | None = None,
-    ) -> None:
-        self.base = base
-        self.submission = submission
-        self.start, self.stop = start, stop
-        self.config = config
-        self._routes = routes
+    base: int
+    submission: Submission
+    start: int
+    stop: int
+    config: C
+    _routes: Routes | None = None
 
     @property
     def routes(self) -> Routes:
         """Where the messages go; worked out when it is first asked for."""
-        if self._routes is None:
-            self._routes = route(self.config, self.submission, self.start, self.stop)
-        return self._routes
+        routes = self._routes
+        if routes is None:
+            routes = self._routes = route(self.config, self.submission, self.start, self.stop)
+        return routes
 
     @property
     def is_config(self) -> bool:
@@ -83,7 +75,7 @@ class Departure:
     learned: int
 
 
-class Learned(Generic[C]):
+class Learned(msgspec.Struct, Generic[C], eq=False):
     """What learning one batch did.
 
     Attributes
@@ -97,13 +89,10 @@ class Learned(Generic[C]):
         Senders of which something was skipped because they are no members.
     """
 
-    __slots__ = ("gaps", "runs", "suspected", "void")
-
-    def __init__(self) -> None:
-        self.runs: list[Run[C]] = []
-        self.suspected: set[ProcessId] = set()
-        self.gaps: set[ProcessId] = set()
-        self.void: set[ProcessId] = set()
+    runs: list[Run[C]] = []
+    suspected: set[ProcessId] = set()
+    gaps: set[ProcessId] = set()
+    void: set[ProcessId] = set()
 
 
 @dataclass(slots=True)
@@ -150,7 +139,7 @@ class MSeq(Generic[C]):
         base = 0
         for submission in batch.submissions:
             self._append(instance, base, submission, learned)
-            base += len(submission)
+            base += len(submission.kind)
         if base:
             self.position = position(instance, base - 1)
         if not defers:
@@ -181,21 +170,21 @@ class MSeq(Generic[C]):
 
     def _append(self, instance: int, base: int, submission: Submission, learned: Learned[C]) -> None:
         sender = submission.sender
-        if (sender in self.departed or not self.config.is_member(sender)) and not (
-            sender not in self.departed and _is_join(submission)
-        ):
+        # Who has been appended since it became a member has not departed.
+        watermark = self.learned.get(sender, 0)
+        if not (watermark and self.config.is_member(sender)) and self._is_void(submission):
             learned.void.add(sender)
             if sender not in self.departed and submission.first > 1:
                 # Its join may have fallen into a hole, of which it must be told.
                 learned.gaps.add(sender)
             return
-        watermark = self.learned.get(sender, 0)
-        if submission.first > watermark + 1:
+        index = watermark + 1 - submission.first
+        if index < 0:
             learned.gaps.add(sender)
             return
         if self.refused:
             self._forget_acknowledged(sender, submission.acknowledged)
-        index, n = watermark + 1 - submission.first, len(submission)
+        n = len(submission.kind)
         if not submission.has_config:
             if index < n:
                 self._append_data(base, submission, index, n, learned)
@@ -212,6 +201,14 @@ class MSeq(Generic[C]):
                 learned.void.add(sender)
                 return
             index = boundary + 1
+
+    def _is_void(self, submission: Submission) -> bool:
+        """Whether nothing of a submission can have effect: its sender is no member, and does not join."""
+        sender = submission.sender
+        if sender in self.departed:
+            return True
+        joins = submission.first == 1 and submission.begins_with_config
+        return not joins and not self.config.is_member(sender)
 
     def _append_data(
         self, base: int, submission: Submission, start: int, stop: int, learned: Learned[C]
@@ -264,8 +261,3 @@ class MSeq(Generic[C]):
                 del refused[number]
             if not refused:
                 del self.refused[sender]
-
-
-def _is_join(submission: Submission) -> bool:
-    """Say whether a non-member's submission may be taken at all."""
-    return submission.first == 1 and submission.begins_with_config

@@ -18,7 +18,7 @@ A read is never sent twice by one router.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -83,6 +83,8 @@ class Reads(Generic[C]):
         What is held, and what waits for destinations.
     injected, refused : int
         How many reads were routed, and how many attempts were refused.
+    waiting : dict of ProcessId to deque
+        Routed reads, by the destination for which they wait; there are none without any.
     proof : int
         The round of questions that the youngest of the held reads waits for; 0 if none is held.
     """
@@ -94,7 +96,7 @@ class Reads(Generic[C]):
         self.refused = 0
         self.proof = 0
         self._held: dict[ProcessId, deque[_Held]] = {}
-        self._queued: dict[ProcessId, deque[_Queued]] = {}
+        self.waiting: dict[ProcessId, deque[_Queued]] = {}
         self._queued_bytes: dict[ProcessId, int] = {}
         self._refusals: list[tuple[ProcessId, ReadRefused]] = []
 
@@ -133,14 +135,14 @@ class Reads(Generic[C]):
         while queue:
             self._release(queue)
         self._queued_bytes.pop(peer, None)
-        for queued in self._queued.pop(peer, ()):
+        for queued in self.waiting.pop(peer, ()):
             self._discount(queued)
             for part in queued.parts:
                 self._refuse(part.sender, part.number.tolist(), f"the session with {peer} ended")
 
     def change_leadership(self) -> None:
         """Begin afresh: nothing that was asked under another leadership is answered."""
-        for peer in list(self._queued):
+        for peer in list(self.waiting):
             self.end_session(peer)
         for client, queue in self._held.items():
             while queue:
@@ -175,7 +177,7 @@ class Reads(Generic[C]):
                 self._refuse(client, numbers, "the router could not serve it in time")
         for process, given in parts.items():
             queued = _Queued(_reached(mseq), tuple(given), sum(part.n_bytes for part in given))
-            self._queued.setdefault(process, deque()).append(queued)
+            self.waiting.setdefault(process, deque()).append(queued)
         for client in [client for client, queue in self._held.items() if not queue]:
             del self._held[client]
         if not self._held:
@@ -193,16 +195,11 @@ class Reads(Generic[C]):
     @property
     def is_asked(self) -> bool:
         """Whether there are reads to route, or routed ones that wait for their destinations."""
-        return bool(self._held or self._queued)
-
-    @property
-    def waiting(self) -> Collection[ProcessId]:
-        """The destinations for which routed reads wait."""
-        return self._queued.keys()
+        return bool(self._held or self.waiting)
 
     def due(self, process: ProcessId, outbox: Outbox[C], ballot: Ballot) -> list[DeliverRead]:
         """Give the reads that come before the next instance a destination is to be sent."""
-        queue = self._queued.get(process)
+        queue = self.waiting.get(process)
         messages: list[DeliverRead] = []
         unsent = outbox.entries[outbox.n_sent].instance if outbox.n_sent < len(outbox.entries) else None
         while queue and (unsent is None or instance_of(queue[0].position) < unsent):
@@ -211,7 +208,7 @@ class Reads(Generic[C]):
             self._discount(queued)
             messages.append(DeliverRead(ballot, queued.position, outbox.previous, queued.parts))
         if queue is not None and not queue:
-            del self._queued[process], self._queued_bytes[process]
+            del self.waiting[process], self._queued_bytes[process]
         return messages
 
     @property

@@ -14,6 +14,7 @@ is sent first; a session resumes at the position that the process states.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 from crescando.consensus.base import AtomicBroadcast, Ballot, BroadcastOutput
@@ -109,6 +110,7 @@ class Router(Generic[C]):
         self._reconnect: dict[ProcessId, float] = {}
         self._met: set[ProcessId] = set()
         self._is_leaderless = True
+        self._may_be_quiet = hasattr(broadcast, "is_quiet")
         self._out = Output()
         self.is_quiet = False
 
@@ -173,20 +175,22 @@ class Router(Generic[C]):
 
     def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
         """Take one message from a router or an application process."""
-        if type(message) in ECAST:
+        kind = type(message)
+        if kind is Confirm:
+            # Half of all that a leader hears.
+            self.is_quiet = not self._confirm(peer, message.position)
+        elif kind in ECAST:
             self.is_quiet = False
             self._take(peer, message, now_s)
         elif peer.role == self.me.role:
             self.broadcast.on_message(peer, message, now_s)
-            self.is_quiet = getattr(self.broadcast, "is_quiet", False)
+            self.is_quiet = self._may_be_quiet and self.broadcast.is_quiet  # type: ignore[attr-defined]
 
     def _take(self, peer: ProcessId, message: Any, now_s: float) -> None:
         """Take one message of E-Cast's own."""
         match message:
             case Route():
                 self._on_route(peer, message.submission)
-            case Confirm():
-                self.is_quiet = not self._confirm(peer, message.position)
             case Hello():
                 self._on_hello(peer, message)
             case Resume():
@@ -257,10 +261,11 @@ class Router(Generic[C]):
 
     def _confirm(self, peer: ProcessId, position: int) -> bool:
         """Count a confirmation; True if there may be something to answer, send or propose now."""
-        settled = self.window.confirm(peer, position)
+        window = self.window
+        settled = window.confirm(peer, position)
         if settled:
             self._settle(settled)
-        outbox = self.window.outboxes.get(peer)
+        outbox = window.outboxes.get(peer)
         if outbox is not None and (outbox.n_sent < len(outbox.entries) or peer in self.reads.waiting):
             self._due[peer] = None
             return True
@@ -308,17 +313,16 @@ class Router(Generic[C]):
             self._welcome(peer)
             return
         self._acknowledge(peer, submission.acknowledged)
-        taken = self._taken(peer)
-        if submission.last <= taken:
-            self._touched[peer] = None
-            return
-        if submission.first > taken + 1:
+        n_known = self._taken(peer) + 1 - submission.first
+        if n_known < 0:
             is_over = submission.acknowledged > 0 and self._is_forgotten(peer)
             (self._expel if is_over else self._welcome)(peer)
-            return
-        fresh = submission.slice(taken + 1 - submission.first, len(submission))
-        if not self.proposer.put(fresh):
-            self._out.reset.append(peer)
+        elif n_known >= len(submission.kind):
+            self._touched[peer] = None
+        else:
+            fresh = submission.slice(n_known, len(submission.kind)) if n_known else submission
+            if not self.proposer.put(fresh):
+                self._out.reset.append(peer)
 
     def _is_forgotten(self, peer: ProcessId) -> bool:
         """Whether a process that was a member once is none any more; where it left is forgotten too."""
@@ -348,11 +352,12 @@ class Router(Generic[C]):
 
     def _on_learned(self, instance: int, batch: Batch) -> None:
         before = self.mseq.config
-        self.window.take_acknowledged(batch.submissions)
+        if self.window.lost:
+            self.window.take_acknowledged(batch.submissions)
         learned = self.mseq.learn(instance, batch, defers=True)
         if self.mseq.config is not before:
             self.broadcast.attest(instance, self.mseq.config.digest())
-        if self._led:
+        if self._led_ballot is not None:
             self._admit(instance, learned)
         else:
             self._backlog.keep(instance, learned)
@@ -369,8 +374,10 @@ class Router(Generic[C]):
         """Route an instance, and take it into the send window."""
         self._enter_refusals(instance, learned.runs)
         entry = entry_of(instance, learned.runs, learned.suspected)
-        self._due.update(dict.fromkeys(entry.last))
-        self._settle(self.window.add(entry))
+        self._due |= dict.fromkeys(entry.last)
+        settled = self.window.add(entry)
+        if settled:
+            self._settle(settled)
         if learned.suspected:
             self._await_no_more(learned.suspected)
 
@@ -428,12 +435,12 @@ class Router(Generic[C]):
 
     def flush(self, now_s: float) -> Output:
         """Learn, take or give up leadership, propose, forward, answer."""
-        broadcast = self.broadcast
+        broadcast, reads = self.broadcast, self.reads
         if self._is_leaderless and broadcast.leader is None:
             self._look_around(now_s)
         if self._reconnect:
             self._ask_again(now_s)
-        if self.reads.proof > broadcast.round and broadcast.answered_round == broadcast.round:
+        if reads.proof and broadcast.answered_round == broadcast.round < reads.proof:
             # One round at a time: what comes meanwhile shares the next.
             broadcast.begin_round(now_s)
         result = broadcast.flush(now_s)
@@ -441,48 +448,65 @@ class Router(Generic[C]):
         if self._stable_hint is not None:
             self._take_stable_hint(self._stable_hint)
         if result.snapshot_for:
-            self._route_backlog()
-        for peer in result.snapshot_for:
-            snapshot = take_snapshot(self.mseq, self.window)
-            self.broadcast.provide_snapshot(peer, self.broadcast.learned, snapshot)
+            self._provide_snapshots(result.snapshot_for)
         led = broadcast.is_leader
         led_ballot = broadcast.ballot if led else None
         if led_ballot is not self._led_ballot and led_ballot != self._led_ballot:
             self._led_ballot = led_ballot
             self._route_backlog()
             self._change_leadership()
-        again = led and self.proposer.propose(self.window, self.mseq.config)
-        if again or result.snapshot_for:
-            more = broadcast.flush(now_s)
-            self._take_learned(more)
-            result.wake_at_s = more.wake_at_s
+        if (led and self.proposer.propose(self.window, self.mseq.config)) or result.snapshot_for:
+            result = broadcast.flush(now_s)
+            self._take_learned(result)
+        wake_at_s = result.wake_at_s
         if led:
-            self._is_leaderless = False
-            if self.reads.is_asked:
-                self._inject(now_s)
-            if self._due:
-                self._forward()
-            if now_s >= self._pulse_at_s:
-                self._pulse(now_s)
+            self._serve(now_s)
+            if wake_at_s is None or self._pulse_at_s < wake_at_s:
+                wake_at_s = self._pulse_at_s
         else:
-            leader = broadcast.leader
-            self._is_leaderless = leader is None
-            self._tell_presence(leader is not None and leader != self.me, now_s)
-        if self._touched:
-            self._answer_stable()
-        if self.reads.has_refused:
-            self._out.send.extend(self.reads.take_refusals())
-        out, self._out = self._out, Output()
-        out.wake_at_s = earliest(result.wake_at_s, self._pulse_at_s if led else None)
-        if self._reconnect or self.reads.is_asked or not self.presence.is_certain:
-            out.wake_at_s = earliest(
-                out.wake_at_s,
-                self.reads.wake_at_s,
+            self._stand_by(now_s)
+        if reads.has_refused:
+            self._out.send.extend(reads.take_refusals())
+        if self._reconnect or reads.is_asked or not self.presence.is_certain:
+            wake_at_s = earliest(
+                wake_at_s,
+                reads.wake_at_s,
                 # A leader looks with every pulse.
                 None if led else self.presence.wake_at_s,
                 min(self._reconnect.values()) if self._reconnect else None,
             )
+        out, self._out = self._out, Output()
+        out.wake_at_s = wake_at_s
         return out
+
+    def _serve(self, now_s: float) -> None:
+        """Do what is for the leader to do."""
+        self._is_leaderless = False
+        if self.reads.is_asked:
+            self._inject(now_s)
+        if self._due:
+            self._forward()
+        if now_s >= self._pulse_at_s:
+            self._pulse(now_s)
+        if self._touched:
+            self._answer_stable()
+
+    def _stand_by(self, now_s: float) -> None:
+        """Do what is for the others to do."""
+        leader = self.broadcast.leader
+        self._is_leaderless = leader is None
+        is_present = leader is not None and leader != self.me
+        if not is_present or not self.presence.is_certain:
+            self._tell_presence(is_present, now_s)
+        if self._touched:
+            # A follower's window may lag; only a leader answers.
+            self._touched = {}
+
+    def _provide_snapshots(self, peers: Iterable[ProcessId]) -> None:
+        self._route_backlog()
+        for peer in peers:
+            snapshot = take_snapshot(self.mseq, self.window)
+            self.broadcast.provide_snapshot(peer, self.broadcast.learned, snapshot)
 
     def _look_around(self, now_s: float) -> None:
         """Ask everybody known for a session: those who should ask us may not know us any more."""
@@ -523,21 +547,22 @@ class Router(Generic[C]):
 
     def _forward(self) -> None:
         """Send each open session what it lacks, in order and within its credit."""
-        ballot = self.broadcast.ballot
+        ballot, credit_bytes = self.broadcast.ballot, self.limits.credit_bytes
+        outboxes, reads, send = self.window.outboxes, self.reads.waiting, self._out.send
         due, self._due = self._due, {}
         for peer in due:
-            outbox = self.window.outboxes.get(peer)
+            outbox = outboxes.get(peer)
             if outbox is None or not outbox.is_open:
                 continue
-            has_reads = peer in self.reads.waiting
+            has_reads = peer in reads
             if has_reads:
                 self._send_reads(peer, outbox)
-            while outbox.n_sent < len(outbox.entries) and outbox.in_flight_bytes <= self.limits.credit_bytes:
-                entry = outbox.entries[outbox.n_sent]
-                message = Deliver(
-                    ballot, entry.instance, outbox.previous, entry.last[peer], entry.deliveries[peer]
-                )
-                self._out.send.append((peer, message))
+            entries = outbox.entries
+            while outbox.n_sent < len(entries) and outbox.in_flight_bytes <= credit_bytes:
+                entry = entries[outbox.n_sent]
+                parts = entry.deliveries[peer]
+                message = Deliver(ballot, entry.instance, outbox.previous, entry.last[peer], parts)
+                send.append((peer, message))
                 outbox.sent(entry)
                 if has_reads:
                     self._send_reads(peer, outbox)
@@ -581,19 +606,15 @@ class Router(Generic[C]):
 
     def _answer_stable(self) -> None:
         touched, self._touched = self._touched, {}
-        if not self._led:
-            # A follower's window may lag; only a leader answers.
-            return
-        credit = self._credit if touched else 0
+        mseq, window, credit = self.mseq, self.window, self._credit
         for sender in touched:
             if sender not in self._sessions:
                 continue
-            learned = self.mseq.learned_of(sender)
-            upto = self.window.stable_of(sender, learned)
+            upto = window.stable_of(sender, mseq.learned_of(sender))
             told = self._acknowledged.get(sender, 0)
-            refused, lost = self.mseq.refused.get(sender), self.window.lost.get(sender)
+            refused, lost = mseq.refused.get(sender), window.lost.get(sender)
             exceptions: tuple[NotStable, ...] = ()
             if refused or lost:
                 exceptions = exceptions_of(refused or {}, lost or (), told=told, upto=upto)
-            if upto > told or exceptions or sender in self.mseq.departed:
+            if upto > told or exceptions or sender in mseq.departed:
                 self._out.send.append((sender, Stable(upto, exceptions, credit)))

@@ -8,8 +8,9 @@ destination is first sent them. What all destinations take whole is shared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+import msgspec
 import numpy as np
 
 from crescando.routing.base import Refusal, Routes
@@ -43,15 +44,17 @@ class Shares:
         self._whole: Delivery | None = None
         self.last: dict[ProcessId, int] = {}
         self.weights: dict[ProcessId, int] = {}
-        last, weights = self._by_group()
-        fixed = len(batch.shared) + HEADER_BYTES
+        fixed, n = len(batch.shared) + HEADER_BYTES, len(positions)
         if len(routes.routes) == 1:
             # All take the same way, as one message does and those of one partition do.
             target = routes.routes[0]
-            if not isinstance(target, Refusal) and last[0] >= 0:
-                self.last = dict.fromkeys(target, last[0])
-                self.weights = dict.fromkeys(target, fixed + weights[0])
+            if not isinstance(target, Refusal) and n:
+                ends = batch.payload_offsets
+                weight = ends.item(start + n) - ends.item(start) + HEADER_BYTES * n
+                self.last = dict.fromkeys(target, positions.item(n - 1))
+                self.weights = dict.fromkeys(target, fixed + weight)
             return
+        last, weights = self._by_group()
         for group, target in enumerate(routes.routes):
             if isinstance(target, Refusal) or last[group] < 0:
                 continue
@@ -69,10 +72,6 @@ class Shares:
     def _by_group(self) -> tuple[Sequence[int], Sequence[int]]:
         """Give each group's last position (-1 if it has no message), and what its messages weigh."""
         n, n_groups = len(self._positions), len(self._routes.routes)
-        if n_groups == 1 and n:
-            ends = self._batch.payload_offsets
-            weight = ends.item(self._start + n) - ends.item(self._start) + HEADER_BYTES * n
-            return (self._positions.item(n - 1),), (weight,)
         ends = self._batch.payload_offsets[self._start : self._start + n + 1]
         group = self._routes.group
         last = np.full(n_groups, -1, np.int64)
@@ -84,12 +83,13 @@ class Shares:
 
     def of(self, process: ProcessId) -> Delivery:
         """Give a destination's share."""
-        if len(self._routes.routes) == 1:
-            return self._all(self._routes.routes[0][process])  # type: ignore[index]  # No refusal has shares.
+        routes = self._routes.routes
+        if len(routes) == 1:
+            return self._all(routes[0][process])  # type: ignore[index]  # No refusal has shares.
         groups = self._groups[process]
         n = len(self._positions)
         scopes = tuple(dict.fromkeys(scope for _, scope in groups))
-        n_groups = len(self._routes.routes)
+        n_groups = len(routes)
         if len(groups) == n_groups:
             selected = np.arange(n, dtype=np.int64)
         else:
@@ -119,38 +119,33 @@ class Shares:
             whole = self._whole = gather(self._batch, selected, code, (scope,), self._positions)
         if whole.scopes[0] is scope:
             return whole
-        return Delivery(
-            sender=whole.sender,
-            number=whole.number,
-            position=whole.position,
-            kind=whole.kind,
-            table=whole.table,
-            scope=whole.scope,
-            scopes=(scope,),
-            payload_offsets=whole.payload_offsets,
-            payload=whole.payload,
-            shared=whole.shared,
-        )
+        return msgspec.structs.replace(whole, scopes=(scope,))
 
 
 class Deliveries(Mapping[ProcessId, tuple[Delivery, ...]]):
-    """Each destination's parts of one instance, made when they are first asked for."""
+    """Each destination's parts of one instance, made when they are asked for: once, as a rule.
 
-    def __init__(self, parts: Mapping[ProcessId, Sequence[Shares]]) -> None:
-        self._parts = parts
-        self._made: dict[ProcessId, tuple[Delivery, ...]] = {}
+    Parameters
+    ----------
+    shares : sequence of Shares
+        Of all runs of the instance, ascending.
+    destinations : collection of ProcessId
+        Of any of them.
+    """
+
+    def __init__(self, shares: Sequence[Shares], destinations: Collection[ProcessId]) -> None:
+        self._shares, self._destinations = shares, destinations
 
     def __getitem__(self, process: ProcessId) -> tuple[Delivery, ...]:
-        made = self._made.get(process)
-        if made is None:
-            made = self._made[process] = tuple(share.of(process) for share in self._parts[process])
-        return made
+        if process not in self._destinations:
+            raise KeyError(process)
+        return tuple([share.of(process) for share in self._shares if process in share.last])
 
     def __iter__(self) -> Iterator[ProcessId]:
-        return iter(self._parts)
+        return iter(self._destinations)
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return len(self._destinations)
 
 
 def split(

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
+import msgspec
 import numpy as np
 
 from crescando.routing.base import Config, Refusal
@@ -40,8 +41,7 @@ class Placed(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
-class Audience:
+class Audience(msgspec.Struct, eq=False):
     """The senders of one instance whose messages go to the same destinations.
 
     What a sender is told does not wait for destinations of others that happen
@@ -51,21 +51,16 @@ class Audience:
     ----------
     destinations : frozenset of ProcessId
     senders : list of ProcessId
-    awaited : set of ProcessId
+    is_complete : bool
+        Whether every destination has confirmed or is suspected.
     """
 
     destinations: frozenset[ProcessId]
     senders: list[ProcessId]
-    awaited: set[ProcessId]
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every destination has confirmed or is suspected."""
-        return not self.awaited
+    is_complete: bool
 
 
-@dataclass(slots=True, eq=False)
-class Entry(Generic[C]):
+class Entry(msgspec.Struct, Generic[C], eq=False):
     """One learned instance in the send window.
 
     Attributes
@@ -88,10 +83,10 @@ class Entry(Generic[C]):
     last: dict[ProcessId, int]
     awaited: set[ProcessId]
     audiences: list[Audience]
-    confirmed: set[ProcessId] = field(default_factory=set)
+    confirmed: set[ProcessId] = set()
     n_bytes: int = 0
     config_bytes: int = 0
-    weights: dict[ProcessId, int] = field(default_factory=dict)
+    weights: dict[ProcessId, int] = {}
 
     @property
     def is_complete(self) -> bool:
@@ -102,7 +97,7 @@ class Entry(Generic[C]):
         """Take over how far the confirmations were."""
         self.awaited, self.confirmed = set(awaited), set(confirmed)
         for audience in self.audiences:
-            audience.awaited &= awaited
+            audience.is_complete = audience.destinations.isdisjoint(awaited)
 
     def lost(self, audience: Audience) -> list[tuple[ProcessId, int]]:
         """Give the numbers of some senders of which some scope was confirmed by no process.
@@ -171,9 +166,7 @@ def entry_of(instance: int, runs: list[Run[C]], suspected: set[ProcessId]) -> En
         Everyone suspected up to the *end* of the instance: not awaited, though
         still a destination of what was ordered before its suspicion.
     """
-    parts: dict[ProcessId, list[Shares]] = {}
-    last: dict[ProcessId, int] = {}
-    weights: dict[ProcessId, int] = {}
+    shares: list[Shares] = []
     addressed: dict[ProcessId, set[ProcessId]] = {}
     n_bytes = config_bytes = 0
     weighed: Submission | None = None
@@ -181,39 +174,45 @@ def entry_of(instance: int, runs: list[Run[C]], suspected: set[ProcessId]) -> En
         submission = run.submission
         begin = position(instance, run.base)
         positions = np.arange(begin + run.start, begin + run.stop)
-        shares = Shares(submission, run.start, run.routes, positions)
-        last |= shares.last
-        known = addressed.get(submission.sender)
-        if known is None:
-            addressed[submission.sender] = set(shares.last)
-        else:
-            known.update(shares.last)
+        share = Shares(submission, run.start, run.routes, positions)
+        shares.append(share)
+        addressed.setdefault(submission.sender, set()).update(share.last)
         if submission is not weighed:
             # The runs of one submission follow one another.
             weighed = submission
             n_bytes += submission.n_bytes
             config_bytes += submission.config_bytes
-        for process, weight in shares.weights.items():
-            parts.setdefault(process, []).append(shares)
-            weights[process] = weights.get(process, 0) + weight
+    last, weights = (shares[0].last, shares[0].weights) if len(shares) == 1 else _together(shares)
+    awaited = last.keys() - suspected
     audiences: dict[frozenset[ProcessId], Audience] = {}
     for sender, destinations in addressed.items():
         key = frozenset(destinations)
         audience = audiences.get(key)
         if audience is None:
-            audience = audiences[key] = Audience(key, [], set(key) - suspected)
+            audience = audiences[key] = Audience(key, [], key.isdisjoint(awaited))
         audience.senders.append(sender)
     return Entry(
         instance=instance,
         runs=runs,
-        deliveries=Deliveries(parts),
+        deliveries=Deliveries(shares, last),
         last=last,
-        awaited=set(parts) - suspected,
+        awaited=awaited,
         audiences=list(audiences.values()),
         n_bytes=n_bytes,
         config_bytes=config_bytes,
         weights=weights,
     )
+
+
+def _together(shares: Iterable[Shares]) -> tuple[dict[ProcessId, int], dict[ProcessId, int]]:
+    """Give the last positions and the weights of several runs, ascending, by destination."""
+    last: dict[ProcessId, int] = {}
+    weights: dict[ProcessId, int] = {}
+    for share in shares:
+        last |= share.last
+        for process, weight in share.weights.items():
+            weights[process] = weights.get(process, 0) + weight
+    return last, weights
 
 
 @dataclass(slots=True)
@@ -256,11 +255,12 @@ class Outbox(Generic[C]):
 
     def sent(self, entry: Entry[C]) -> None:
         """Count the next entry as sent."""
-        last = entry.last[self.process]
+        process = self.process
+        last = entry.last[process]
         if last > self.previous:
             self.previous = last
         self.n_sent += 1
-        self.in_flight_bytes += entry.weights[self.process]
+        self.in_flight_bytes += entry.weights[process]
 
     def close(self) -> None:
         """Send nothing more until the destination resumes; the unconfirmed is unsent."""
@@ -319,30 +319,35 @@ class Window(Generic[C]):
 
     def add(self, entry: Entry[C]) -> set[ProcessId]:
         """Take a learned instance in; gives the senders whose numbers became stable."""
+        n_bytes, awaited = entry.n_bytes, entry.awaited
         self.entries[entry.instance] = entry
-        self.n_bytes += entry.n_bytes
+        self.n_bytes += n_bytes
         self.config_bytes += entry.config_bytes
         for process in entry.last:
-            if process not in entry.awaited:
+            if process not in awaited:
                 continue
             outbox = self.outbox(process)
             outbox.entries.append(entry)
-            outbox.n_bytes += entry.n_bytes
+            outbox.n_bytes += n_bytes
             if outbox.n_bytes > self.lag_bytes:
                 self.slow.add(process)
         waiting: dict[ProcessId, Audience] = {}
         touched: set[ProcessId] = set()
         for audience in entry.audiences:
             if audience.is_complete:
-                touched |= self._settle(entry, audience)
+                touched.update(self._settle(entry, audience))
             else:
                 waiting |= dict.fromkeys(audience.senders, audience)
         for run in entry.runs:
-            sender = run.submission.sender
-            if sender in waiting:
-                pending = self._pending.setdefault(sender, deque())
-                pending.append((run.submission.first + run.start, waiting[sender]))
-        if entry.is_complete:
+            submission = run.submission
+            audience_of_its = waiting.get(submission.sender)
+            if audience_of_its is None:
+                continue
+            pending = self._pending.get(submission.sender)
+            if pending is None:
+                pending = self._pending[submission.sender] = deque()
+            pending.append((submission.first + run.start, audience_of_its))
+        if not awaited:
             self._trim(entry)
         return touched
 
@@ -356,23 +361,20 @@ class Window(Generic[C]):
         while entries and entries[0].last[process] <= upto:
             entry = outbox.pop()
             entry.confirmed.add(process)
-            touched |= self._release(entry, process)
+            self._release(entry, process, touched)
         if self.slow:
             self._judge(outbox)
         return touched
 
-    def _release(self, entry: Entry[C], process: ProcessId) -> set[ProcessId]:
-        """Await nothing of a process for an entry any more; gives the senders that wait for nobody now."""
-        touched: set[ProcessId] = set()
-        entry.awaited.discard(process)
+    def _release(self, entry: Entry[C], process: ProcessId, touched: set[ProcessId]) -> None:
+        """Await nothing of a process for an entry any more; adds the senders that wait for nobody now."""
+        awaited = entry.awaited
+        awaited.discard(process)
         for audience in entry.audiences:
-            if process in audience.awaited:
-                audience.awaited.discard(process)
-                if audience.is_complete:
-                    touched |= self._settle(entry, audience)
-        if entry.is_complete:
+            if not audience.is_complete and audience.destinations.isdisjoint(awaited):
+                touched.update(self._settle(entry, audience))
+        if not awaited:
             self._trim(entry)
-        return touched
 
     def _judge(self, outbox: Outbox[C]) -> None:
         if outbox.n_bytes <= self.lag_bytes:
@@ -384,7 +386,7 @@ class Window(Generic[C]):
         self.slow.discard(process)
         touched: set[ProcessId] = set()
         for entry in outbox.entries if outbox is not None else ():
-            touched |= self._release(entry, process)
+            self._release(entry, process, touched)
         return touched
 
     def stabilise(
@@ -405,37 +407,38 @@ class Window(Generic[C]):
                 self._judge(self.outboxes[process])
             entry.awaited.clear()
             for audience in entry.audiences:
-                audience.awaited.clear()
-                touched |= self._advance(audience)
+                touched.update(self._advance(audience))
             self._trim(entry)
         for process, at in trimmed:
             outbox = self.outbox(process)
             outbox.trimmed = max(outbox.trimmed, at)
         return touched
 
-    def _settle(self, entry: Entry[C], audience: Audience) -> set[ProcessId]:
+    def _settle(self, entry: Entry[C], audience: Audience) -> Iterable[ProcessId]:
         for sender, number in entry.lost(audience):
             self.lost.setdefault(sender, set()).add(number)
         return self._advance(audience)
 
-    def _advance(self, audience: Audience) -> set[ProcessId]:
+    def _advance(self, audience: Audience) -> Iterable[ProcessId]:
         """Let the senders of a complete audience get on, as far as nothing earlier of theirs waits."""
+        audience.is_complete = True
         for sender in audience.senders:
             pending = self._pending.get(sender)
             while pending and pending[0][1].is_complete:
                 pending.popleft()
             if pending is not None and not pending:
                 del self._pending[sender]
-        return set(audience.senders)
+        return audience.senders
 
     def _trim(self, entry: Entry[C]) -> None:
         del self.entries[entry.instance]
         self.n_bytes -= entry.n_bytes
         self.config_bytes -= entry.config_bytes
+        outboxes = self.outboxes
         for process, last in entry.last.items():
-            if process in self.outboxes:
-                outbox = self.outboxes[process]
-                outbox.trimmed = max(outbox.trimmed, last)
+            outbox = outboxes.get(process)
+            if outbox is not None and last > outbox.trimmed:
+                outbox.trimmed = last
 
     @property
     def n_pending(self) -> int:
