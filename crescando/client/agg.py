@@ -17,6 +17,11 @@ def count(value: ExpressionLike | None = None) -> AggregateCall:
     return AggregateCall("count", None if value is None else expression_of(value))
 
 
+def count_distinct(value: ExpressionLike) -> AggregateCall:
+    """Count the different values that are not NULL."""
+    return AggregateCall("count_distinct", expression_of(value))
+
+
 def sum(value: ExpressionLike) -> AggregateCall:
     """Add the values up."""
     return AggregateCall("sum", expression_of(value))

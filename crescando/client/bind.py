@@ -104,6 +104,12 @@ class Binder:
         finally:
             self._in_projection = False
 
+    def limit(self, expression: Expr) -> Parameter:
+        """Bind a number of rows."""
+        term = self._typed(expression, DataType.INT64)
+        assert isinstance(term, Parameter)
+        return term
+
     def assignment(self, column: ColumnDef, expression: Expr) -> Term:
         """Bind the right side of ``SET column = …``."""
         bound = self._bind(expression)

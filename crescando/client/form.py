@@ -49,6 +49,9 @@ def form_of(template: Template) -> tuple[Hashable, dict[int | str, Value]]:
             for name, aggregate in template.aggregates
         ),
         tuple((name, _form(term, found)) for name, term in template.assignments),
+        tuple((name, _form(term, found)) for name, term in template.group_by),
+        template.order,
+        template.limit is not None and _form(template.limit, found),
         template.where is not None and _form(template.where, found),
     )
     return form, {constant_key(index): value for index, value in enumerate(found)}
@@ -96,6 +99,8 @@ def without_constants(template: Template) -> Template:
             for name, each in template.aggregates
         ),
         assignments=tuple((name, counter.placed(term)) for name, term in template.assignments),
+        group_by=tuple((name, counter.placed(term)) for name, term in template.group_by),
+        limit=None if template.limit is None else counter.placed(template.limit),
         where=None if template.where is None else counter.placed(template.where),
     )
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 from crescando.client.answer import Answer
 from crescando.client.base import ReadOutcome
 from crescando.client.columns import unite
+from crescando.client.having import Clauses
 from crescando.client.order import ordered
 from crescando.engine.aggregate import finish
 from crescando.engine.grouping import merge_groups
@@ -25,33 +26,49 @@ Finish = Callable[[ReadOutcome], T]
 """Turns the outcome of a read into its result."""
 
 
-def rows_answer(directions: Sequence[bool] = (), limit: int | None = None) -> Finish[Answer]:
+def rows_answer(
+    n_outputs: int | None = None,
+    order: Sequence[tuple[int, bool]] = (),
+    offset: int = 0,
+    limit: int | None = None,
+) -> Finish[Answer]:
     """Give what turns the pieces of a read into its answer.
 
     Parameters
     ----------
-    directions : sequence of bool
-        The last ``len(directions)`` columns of the pieces are sort keys, most
-        significant first, True for descending; they are cut off.
+    n_outputs : int or None
+        How many of the pieces' first columns are shown; None for all.
+    order : sequence of (int, bool)
+        Sort keys, most significant first: a column of the pieces, and whether
+        descending. With a limit, ties go by all columns.
+    offset : int
     limit : int or None
     """
-    n_keys = len(directions)
 
     def finished(outcome: ReadOutcome) -> Answer:
         names, columns = _merged(outcome)
-        n_outputs = len(names) - n_keys
-        keys = list(zip(columns[n_outputs:], directions, strict=True))
-        return Answer(outcome.position, names[:n_outputs], ordered(columns[:n_outputs], keys, limit))
+        keys = [(columns[place], is_descending) for place, is_descending in order]
+        if limit is not None:
+            keys.extend((column, False) for column in columns)
+        shown = columns[:n_outputs]
+        return Answer(outcome.position, names[:n_outputs], ordered(shown, keys, limit, offset))
 
     return finished
 
 
-def aggregates_answer(names: Sequence[str]) -> Finish[Answer]:
-    """Give what turns the partial states of a read into its one row."""
+def groups_answer(names: Sequence[str], clauses: Clauses) -> Finish[Answer]:
+    """Give what turns the groups of a read into its answer.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of the grouping terms and the aggregates.
+    clauses : Clauses
+    """
 
     def finished(outcome: ReadOutcome) -> Answer:
         _, columns = _grouped(outcome)
-        return Answer(outcome.position, tuple(names), columns)
+        return Answer(outcome.position, tuple(names), clauses.apply(names, columns))
 
     return finished
 

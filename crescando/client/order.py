@@ -1,8 +1,9 @@
-"""ORDER BY and LIMIT over a complete answer.
+"""ORDER BY, OFFSET and LIMIT over a complete answer.
 
 Rules of the file: NULL is first ascending and last descending, NaN is above
-+inf, -0.0 equals 0.0, strings go by code point. Ties go by the primary key, so
-that the same rows always come in the same order.
++inf, -0.0 equals 0.0, strings go by code point: the engine's own order. Ties go
+by what the caller appends to the keys, so that the same rows always come in the
+same order.
 """
 
 from __future__ import annotations
@@ -10,31 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crescando.client.columns import take
+from crescando.engine.rowset import sort_keys
 from crescando.engine.statement import Column
-from crescando.schema import DataType
-
-
-def ranks(column: Column) -> NDArray[np.int64]:
-    """Give each value's place among the distinct ones: equal values alike, NULL -1."""
-    if column.type is DataType.STRING:
-        order = sorted(range(len(column.dictionary)), key=column.dictionary.__getitem__)
-        table = np.empty(len(order) + 1, np.int64)
-        table[order] = np.arange(len(order))
-        table[-1] = -1
-        inside = column.values if column.valid is None else np.where(column.valid, column.values, -1)
-        coded: NDArray[np.int64] = table[inside]
-        return coded
-    placed = np.unique(column.values, return_inverse=True)[1].astype(np.int64)
-    return placed if column.valid is None else np.where(column.valid, placed, -1)
+from crescando.engine.values import from_column
 
 
 def ordered(
-    columns: Sequence[Column], keys: Sequence[tuple[Column, bool]], limit: int | None
+    columns: Sequence[Column], keys: Sequence[tuple[Column, bool]], limit: int | None, offset: int = 0
 ) -> tuple[Column, ...]:
-    """Give the first rows of columns in the order of keys.
+    """Give some of the first rows of columns in the order of keys.
 
     Parameters
     ----------
@@ -43,9 +30,16 @@ def ordered(
         Most significant first; True for descending. None at all keeps the order.
     limit : int or None
         How many rows; None for all.
+    offset : int
+        How many rows to leave out before.
     """
+    stop = None if limit is None else offset + limit
     if not keys:
-        return tuple(column.slice(0, limit if limit is not None else len(column)) for column in columns)
-    signed = [-ranks(column) if is_descending else ranks(column) for column, is_descending in keys]
-    rows = np.lexsort(signed[::-1])[:limit]
+        return tuple(column.slice(offset, len(column) if stop is None else stop) for column in columns)
+    words = [
+        word
+        for column, is_descending in keys
+        for word in sort_keys(from_column(column), is_descending=is_descending)
+    ]
+    rows = np.lexsort(words[::-1])[offset:stop]
     return tuple(take(column, rows) for column in columns)

@@ -8,19 +8,20 @@ returns a handle. Every statement is checked before anything is sent.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar, get_args
+from typing import Generic, TypeVar, get_args
 
 from crescando.client.answer import Answer
 from crescando.client.base import Isolation
 from crescando.client.flight import Desk
 from crescando.client.handles import ReadHandle, WriteHandle
+from crescando.client.having import Clauses
 from crescando.client.intake import take_in
 from crescando.client.loading import load_again, load_requests
-from crescando.client.merging import Finish, aggregates_answer, count_answer, rows_answer
+from crescando.client.merging import Finish, count_answer, groups_answer, rows_answer
 from crescando.client.prepared import PreparedStatement, submit_once
-from crescando.client.template import AggregateCall, Params, Template
+from crescando.client.template import AggregateCall, Params, Template, group_columns
 from crescando.client.textual import (
     Columns,
     OrderBy,
@@ -28,13 +29,16 @@ from crescando.client.textual import (
     Where,
     aggregate_template,
     delete_template,
+    distinct_template,
+    having_of,
+    limit_of,
     orderings_of,
     read_template,
     update_template,
     with_sort_keys,
 )
 from crescando.engine.statement import Kind
-from crescando.errors import PredicateError, StatementError
+from crescando.errors import StatementError
 from crescando.schema import TableSchema
 
 PreparedRead = PreparedStatement[ReadHandle[Answer]]
@@ -133,7 +137,9 @@ class Table:
         where: Where = None,
         params: Params = (),
         *,
+        distinct: bool = False,
         order_by: OrderBy = None,
+        offset: int = 0,
         limit: int | None = None,
         isolation: Isolation = "sequential",
         timeout_s: float | None = None,
@@ -150,8 +156,14 @@ class Table:
             Values for ``?`` (columns first, then `where`) or ``:name``.
         order_by : sequence of str or Expr, optional
             ``"x"``, ``"x desc"``, ``col("x").desc()``; ties go by the primary key.
+            With `distinct`, over output columns.
+        distinct : bool
+            Whether to give each combination of values once (NULL equals NULL here).
+        offset : int
+            Rows to leave out first.
         limit : int, optional
-            Most rows to give.
+            Most rows to give. Every storage process sends its first ``offset + limit``
+            rows only. Without `order_by` they are the first by all output columns.
         isolation : str
             ``"sequential"``, in the session's order; or ``"snapshot"``, which is
             not ordered itself: at the position the lead router has reached,
@@ -169,7 +181,14 @@ class Table:
             If the time is over first.
         """
         handle = self.select_nowait(
-            columns, where, params, order_by=order_by, limit=limit, isolation=isolation
+            columns,
+            where,
+            params,
+            distinct=distinct,
+            order_by=order_by,
+            offset=offset,
+            limit=limit,
+            isolation=isolation,
         )
         return handle.result(timeout_s)
 
@@ -179,44 +198,91 @@ class Table:
         where: Where = None,
         params: Params = (),
         *,
+        distinct: bool = False,
         order_by: OrderBy = None,
+        offset: int = 0,
         limit: int | None = None,
         isolation: Isolation = "sequential",
     ) -> ReadHandle[Answer]:
         """Submit a `select` and give its handle."""
-        template, directions = self._select(columns, where, order_by, limit, isolation)
-        key = (directions, limit)
-        return self._read(template, params, partial(rows_answer, directions, limit), key)
+        select = self._select(columns, where, distinct, order_by, offset, limit, isolation)
+        return self._read(select, params)
 
     def aggregate(
         self,
         where: Where = None,
         params: Params = (),
         *,
+        group_by: Columns = None,
+        having: Where = None,
+        order_by: OrderBy = None,
+        offset: int = 0,
+        limit: int | None = None,
         isolation: Isolation = "sequential",
         timeout_s: float | None = None,
         **aggregates: AggregateCall,
     ) -> Answer:
         """Read aggregates: ``table.aggregate(n=agg.count(), late=agg.max("dep_delay"))``.
 
+        Parameters
+        ----------
+        where : Expr, str or None
+        params : sequence or mapping
+            Values for ``?`` (`group_by` first, then `where`) or ``:name``.
+        group_by : sequence of str or Expr, optional
+            Names, expressions, or text such as ``"extract(year from day) AS y"``;
+            one row per combination of their values, NULL being one of them.
+        having : Expr or str, optional
+            Over the output columns; keeps the groups on which it is true. Takes no parameters.
+        order_by : sequence of str or Expr, optional
+            Over the output columns; ties go by the grouping terms.
+        offset, limit : int, optional
+            Groups to leave out first, and most groups to give.
+        isolation, timeout_s
+            As of `select`.
+        **aggregates : AggregateCall
+            From `crescando.agg`.
+
         Returns
         -------
         Answer
-            One row, a column per aggregate.
+            A column per grouping term and per aggregate; one row per group, or
+            one row if there is no `group_by`.
+
+        Raises
+        ------
+        StatementError, ReadFailedError, DeadlineError
+            As `select`.
         """
-        return self.aggregate_nowait(where, params, isolation=isolation, **aggregates).result(timeout_s)
+        handle = self.aggregate_nowait(
+            where,
+            params,
+            group_by=group_by,
+            having=having,
+            order_by=order_by,
+            offset=offset,
+            limit=limit,
+            isolation=isolation,
+            **aggregates,
+        )
+        return handle.result(timeout_s)
 
     def aggregate_nowait(
         self,
         where: Where = None,
         params: Params = (),
         *,
+        group_by: Columns = None,
+        having: Where = None,
+        order_by: OrderBy = None,
+        offset: int = 0,
+        limit: int | None = None,
         isolation: Isolation = "sequential",
         **aggregates: AggregateCall,
     ) -> ReadHandle[Answer]:
         """Submit an `aggregate` and give its handle."""
-        template = _isolated(aggregate_template(where, aggregates), isolation)
-        return self._read(template, params, partial(aggregates_answer, tuple(aggregates)), "aggregate")
+        template = aggregate_template(where, aggregates, group_by)
+        return self._read(self._groups(template, having, order_by, offset, limit, isolation), params)
 
     def count(
         self,
@@ -233,8 +299,8 @@ class Table:
         self, where: Where = None, params: Params = (), *, isolation: Isolation = "sequential"
     ) -> ReadHandle[int]:
         """Submit a `count` and give its handle."""
-        template = _isolated(aggregate_template(where, {"count": AggregateCall("count", None)}), isolation)
-        return self._read(template, params, lambda: count_answer, "count")
+        template = aggregate_template(where, {"count": AggregateCall("count", None)})
+        return self._read(_Read(_isolated(template, isolation), lambda: count_answer, "count"), params)
 
     # Prepared statements.
     def prepare_select(
@@ -242,20 +308,32 @@ class Table:
         columns: Columns = None,
         where: Where = None,
         *,
+        distinct: bool = False,
         order_by: OrderBy = None,
+        offset: int = 0,
         limit: int | None = None,
         isolation: Isolation = "sequential",
     ) -> PreparedRead:
         """Prepare a `select`: call it with values, or give many sets of values to its ``many``."""
-        template, directions = self._select(columns, where, order_by, limit, isolation)
-        return PreparedStatement(self._desk, self.name, template, rows_answer(directions, limit))
+        select = self._select(columns, where, distinct, order_by, offset, limit, isolation)
+        return PreparedStatement(self._desk, self.name, select.template, select.finish())
 
     def prepare_aggregate(
-        self, where: Where = None, *, isolation: Isolation = "sequential", **aggregates: AggregateCall
+        self,
+        where: Where = None,
+        *,
+        group_by: Columns = None,
+        having: Where = None,
+        order_by: OrderBy = None,
+        offset: int = 0,
+        limit: int | None = None,
+        isolation: Isolation = "sequential",
+        **aggregates: AggregateCall,
     ) -> PreparedRead:
         """Prepare an `aggregate`."""
-        template = _isolated(aggregate_template(where, aggregates), isolation)
-        return PreparedStatement(self._desk, self.name, template, aggregates_answer(tuple(aggregates)))
+        template = aggregate_template(where, aggregates, group_by)
+        read = self._groups(template, having, order_by, offset, limit, isolation)
+        return PreparedStatement(self._desk, self.name, read.template, read.finish())
 
     def prepare_update(self, where: Where, set: SetList) -> PreparedWrite:
         """Prepare an `update`."""
@@ -283,21 +361,70 @@ class Table:
         handle: WriteHandle = submit_once(self._desk, self.name, template, params)
         return handle
 
-    def _read(
-        self, template: Template, params: Params, finish: Callable[[], Finish[T]], key: Hashable
-    ) -> ReadHandle[T]:
-        handle: ReadHandle[T] = submit_once(self._desk, self.name, template, params, finish, key)
+    def _read(self, read: _Read[T], params: Params) -> ReadHandle[T]:
+        handle: ReadHandle[T] = submit_once(
+            self._desk, self.name, read.template, params, read.finish, read.key
+        )
         return handle
 
     def _select(
-        self, columns: Columns, where: Where, order_by: OrderBy, limit: int | None, isolation: Isolation
-    ) -> tuple[Template, tuple[bool, ...]]:
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-            raise PredicateError(f"limit is a number of rows, not {limit!r}")
+        self,
+        columns: Columns,
+        where: Where,
+        distinct: bool,
+        order_by: OrderBy,
+        offset: int,
+        limit: int | None,
+        isolation: Isolation,
+    ) -> _Read[Answer]:
+        if distinct:
+            template = distinct_template(columns, where, self.schema)
+            return self._groups(template, None, order_by, offset, limit, isolation)
+        wanted = limit_of(limit, offset)
         template = _isolated(read_template(columns, where), isolation)
-        if order_by is None:
-            return template, ()
-        return with_sort_keys(template, orderings_of(order_by), self.schema)
+        n_outputs = len(template.outputs or self.schema.columns)
+        order: tuple[tuple[int, bool], ...] = ()
+        if order_by is not None:
+            template, order = with_sort_keys(template, orderings_of(order_by), self.schema)
+        if wanted is not None:
+            template = replace(template, order=order, limit=wanted)
+        key = (n_outputs, order, offset, limit)
+        return _Read(template, partial(rows_answer, *key), key)
+
+    def _groups(
+        self,
+        template: Template,
+        having: Where,
+        order_by: OrderBy,
+        offset: int,
+        limit: int | None,
+        isolation: Isolation,
+    ) -> _Read[Answer]:
+        limit_of(limit, offset)
+        n_keys = len(template.group_by)
+        clauses = Clauses(having_of(having), orderings_of(order_by), offset, limit, n_keys)
+        columns = group_columns(template, self.schema)
+        clauses.check(columns)
+        names = tuple(column.name for column in columns)
+        finish = partial(groups_answer, names, clauses)
+        return _Read(_isolated(template, isolation), finish, ("groups", names, clauses.key))
+
+
+@dataclass(frozen=True, slots=True)
+class _Read(Generic[T]):
+    """A read before its values: what is asked, and what makes the result of the outcome.
+
+    Attributes
+    ----------
+    template : Template
+    finish : callable
+    key : hashable
+        What `finish` depends on beside the template.
+    """
+
+    template: Template
+    finish: Callable[[], Finish[T]]
+    key: Hashable
 
 
 def _isolated(template: Template, isolation: Isolation) -> Template:

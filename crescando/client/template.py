@@ -17,10 +17,10 @@ from crescando.client.expression import ColumnName, Expr
 from crescando.client.reach import Reach
 from crescando.client.slot import Rebind, Slot, Value, bindings, fill, placeholders
 from crescando.engine.functions import aggregate_type
-from crescando.engine.statement import Aggregate, Assignment, Kind, Projection, Shape
+from crescando.engine.statement import Aggregate, Assignment, Kind, Projection, Shape, Sort
 from crescando.engine.validate import validate_shape
 from crescando.errors import KeyUpdateError, TypeMismatchError
-from crescando.schema import TableSchema
+from crescando.schema import ColumnDef, TableSchema
 
 Params = Sequence[object] | Mapping[str, object]
 """Values for placeholders: in order, or by name."""
@@ -44,14 +44,20 @@ class Template:
     """Names and expressions of a read's columns; empty for all columns of the table."""
     aggregates: tuple[tuple[str, AggregateCall], ...] = ()
     assignments: tuple[tuple[str, Expr], ...] = ()
+    group_by: tuple[tuple[str, Expr], ...] = ()
+    """Names and expressions that a read groups by; it has no `outputs` then."""
+    order: tuple[tuple[int, bool], ...] = ()
+    """Index into `outputs`, and whether descending; of a read with a limit."""
+    limit: Expr | None = None
+    """How many of a read's first rows are wanted: a constant."""
     isolation: Isolation = "sequential"
     """Of a read."""
 
     def keys(self) -> tuple[int | str, ...]:
         """Give the keys of the placeholders: SET before WHERE, columns before both."""
-        terms = [term for _, term in (*self.outputs, *self.assignments)]
+        terms = [term for _, term in (*self.outputs, *self.group_by, *self.assignments)]
         terms.extend(call.term for _, call in self.aggregates if call.term is not None)
-        return placeholders([*terms, *([] if self.where is None else [self.where])])
+        return placeholders([*terms, *(term for term in (self.where, self.limit) if term is not None)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,7 @@ def _bind(binder: Binder, template: Template, schema: TableSchema) -> Plan:
     projections = tuple(
         Projection(name, binder.projection(term)) for name, term in _outputs(template, schema)
     )
+    group_by = tuple(binder.projection(term) for _, term in template.group_by)
     aggregates = tuple(_aggregate(binder, name, call) for name, call in template.aggregates)
     assignments = tuple(_assignment(binder, schema, name, term) for name, term in template.assignments)
     where = None if template.where is None else binder.predicate(template.where)
@@ -119,13 +126,16 @@ def _bind(binder: Binder, template: Template, schema: TableSchema) -> Plan:
         projections=projections,
         aggregates=aggregates,
         assignments=assignments,
+        group_by=group_by,
+        order=tuple(Sort(output, is_descending) for output, is_descending in template.order),
+        limit=None if template.limit is None else binder.limit(template.limit),
     )
     validate_shape(shape, schema)
     return Plan(schema, shape, tuple(binder.slots), Reach(schema, where), binder.is_general)
 
 
 def _outputs(template: Template, schema: TableSchema) -> tuple[tuple[str, Expr], ...]:
-    if template.kind is not Kind.READ or template.aggregates:
+    if template.kind is not Kind.READ or template.aggregates or template.group_by:
         return ()
     return template.outputs or tuple((name, ColumnName(name)) for name in schema.column_names)
 
@@ -144,6 +154,23 @@ def _assignment(binder: Binder, schema: TableSchema, name: str, term: Expr) -> A
             "delete the row and insert it anew"
         )
     return Assignment(column.id, binder.assignment(column, term))
+
+
+def group_columns(template: Template, schema: TableSchema) -> tuple[ColumnDef, ...]:
+    """Give the output columns of a read of groups: its grouping terms, then its aggregates.
+
+    Raises
+    ------
+    StatementError
+        As `bind_template`.
+    """
+    binder = Binder(schema, {})
+    keys = [(name, binder.projection(term).type) for name, term in template.group_by]
+    results = []
+    for name, call in template.aggregates:
+        term = _aggregate(binder, name, call).term
+        results.append((name, aggregate_type(call.function, None if term is None else term.type)))
+    return tuple(ColumnDef(name, kind, True, place) for place, (name, kind) in enumerate([*keys, *results]))
 
 
 class Prepared:

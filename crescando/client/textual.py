@@ -9,7 +9,9 @@ statement as it would be written in SQL: columns, then SET, then WHERE.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from crescando.client.constant import INT64_MAX
 from crescando.client.expression import Aliased, ColumnName, Expr, Operand, Ordering, lit
 from crescando.client.slot import placeholders
 from crescando.client.template import AggregateCall, Params, Template
@@ -68,24 +70,32 @@ def expression_of(value: ExpressionLike, first_positional: int = 0) -> Expr:
 
 def read_template(columns: Columns, where: Where) -> Template:
     """Give the template of a SELECT."""
-    outputs: list[tuple[str, Expr]] = []
-    listed = () if columns is None else [columns] if isinstance(columns, (Expr, str)) else columns
-    for column in listed:
-        outputs.append(_output(column, _n_positional(outputs)))
+    outputs = _outputs(columns)
     if columns is not None and not outputs:
         raise PredicateError("a read has at least one column; pass None for all")
-    _refuse_twice([name for name, _ in outputs], "output column")
-    return Template(Kind.READ, predicate_of(where, _n_positional(outputs)), tuple(outputs))
+    return Template(Kind.READ, predicate_of(where, _n_positional(outputs)), outputs)
 
 
-def aggregate_template(where: Where, aggregates: Mapping[str, AggregateCall]) -> Template:
+def distinct_template(columns: Columns, where: Where, schema: TableSchema) -> Template:
+    """Give the template of a SELECT DISTINCT: grouping by every output column."""
+    template = read_template(columns, where)
+    outputs = template.outputs or tuple((name, ColumnName(name)) for name in schema.column_names)
+    return Template(Kind.READ, template.where, group_by=outputs)
+
+
+def aggregate_template(
+    where: Where, aggregates: Mapping[str, AggregateCall], group_by: Columns = None
+) -> Template:
     """Give the template of a SELECT of aggregates."""
-    if not aggregates:
+    keys = _outputs(group_by)
+    if not aggregates and not keys:
         raise PredicateError("name at least one aggregate, such as n=agg.count()")
     for name, aggregate in aggregates.items():
         if not isinstance(aggregate, AggregateCall):
             raise PredicateError(f"{name} is not an aggregate; write {name}=agg.sum(...), for example")
-    return Template(Kind.READ, predicate_of(where), aggregates=tuple(aggregates.items()))
+    _refuse_twice([*(name for name, _ in keys), *aggregates], "output column")
+    where = predicate_of(where, _n_positional(keys))
+    return Template(Kind.READ, where, aggregates=tuple(aggregates.items()), group_by=keys)
 
 
 def update_template(where: Where, assignments: SetList) -> Template:
@@ -129,6 +139,14 @@ def predicate_of(where: Where, first_positional: int = 0) -> Expr | None:
     return expression_of(where, first_positional)
 
 
+def having_of(having: Where) -> Expr | None:
+    """Give a HAVING as an expression over output columns; None keeps every group."""
+    found = predicate_of(having)
+    if found is not None and placeholders([found]):
+        raise PredicateError("having takes no parameters; write the constants into it")
+    return found
+
+
 def orderings_of(order_by: OrderBy) -> tuple[Ordering, ...]:
     """Give ORDER BY items; text may end in ``asc`` or ``desc``."""
     if order_by is None:
@@ -142,27 +160,61 @@ def orderings_of(order_by: OrderBy) -> tuple[Ordering, ...]:
 
 def with_sort_keys(
     template: Template, orderings: Sequence[Ordering], schema: TableSchema
-) -> tuple[Template, tuple[bool, ...]]:
+) -> tuple[Template, tuple[tuple[int, bool], ...]]:
     """Add sort keys to a read as its last output columns, the primary key as the last of them.
+
+    Columns that are output anyway are not added.
 
     Returns
     -------
     Template
-    tuple of bool
-        For each added column, whether it is descending.
+    tuple of (int, bool)
+        For each sort key its output column, and whether it is descending.
     """
-    outputs = template.outputs or tuple((name, ColumnName(name)) for name in schema.column_names)
+    outputs = list(template.outputs or ((name, ColumnName(name)) for name in schema.column_names))
     terms = dict(outputs)
-    hidden: list[tuple[str, Expr]] = []
+    places = {term.name: place for place, (_, term) in enumerate(outputs) if isinstance(term, ColumnName)}
+    order: list[tuple[int, bool]] = []
+
+    def add(name: str, term: Expr, is_descending: bool) -> None:
+        place = places.get(term.name) if isinstance(term, ColumnName) else None
+        if place is None:
+            place = len(outputs)
+            outputs.append((name, term))
+        order.append((place, is_descending))
+
     for index, ordering in enumerate(orderings):
         term = ordering.term
         # A name that stands for an output column means that column, as in SQL.
         if isinstance(term, ColumnName):
             term = terms.get(term.name, term)
-        hidden.append((f"order by {index}", term))
-    hidden.extend((f"key {name}", ColumnName(name)) for name in schema.primary_key)
-    directions = [ordering.is_descending for ordering in orderings] + [False] * len(schema.primary_key)
-    return Template(Kind.READ, template.where, (*outputs, *hidden)), tuple(directions)
+        add(f"order by {index}", term, ordering.is_descending)
+    for name in schema.primary_key:
+        add(f"key {name}", ColumnName(name), False)
+    return replace(template, outputs=tuple(outputs)), tuple(order)
+
+
+def limit_of(limit: int | None, offset: int) -> Expr | None:
+    """Give how many rows storages are asked for: those that are left out count too.
+
+    Raises
+    ------
+    PredicateError
+        If one of them is no number of rows.
+    """
+    for name, number in (("limit", limit), ("offset", offset)):
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
+            raise PredicateError(f"{name} is a number of rows, not {number!r}")
+    return None if limit is None else lit(min(limit + offset, INT64_MAX))
+
+
+def _outputs(columns: Columns) -> tuple[tuple[str, Expr], ...]:
+    outputs: list[tuple[str, Expr]] = []
+    listed = () if columns is None else [columns] if isinstance(columns, (Expr, str)) else columns
+    for column in listed:
+        outputs.append(_output(column, _n_positional(outputs)))
+    _refuse_twice([name for name, _ in outputs], "output column")
+    return tuple(outputs)
 
 
 def _ordering(item: ExpressionLike | Ordering) -> Ordering:

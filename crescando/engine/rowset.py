@@ -124,7 +124,7 @@ class TopRows(AllRows):
         operations, values = operations[kept], [value.take(kept) for value in values]
         keys: list[I64] = []
         for sort in (*self._order, *(Sort(place, False) for place in range(len(values)))):
-            keys.extend(_sort_keys(values[sort.output], is_descending=sort.is_descending))
+            keys.extend(sort_keys(values[sort.output], is_descending=sort.is_descending))
         order = np.lexsort((*reversed(keys), operations))
         kept = order[_ranks(operations[order]) < self._limits[operations[order]]]
         operations, values = operations[kept], [value.take(kept) for value in values]
@@ -159,7 +159,7 @@ class TopRows(AllRows):
         return ~keys if self._order and self._order[0].is_descending else keys
 
 
-def _sort_keys(value: Value, *, is_descending: bool) -> list[I64]:
+def sort_keys(value: Value, *, is_descending: bool) -> list[I64]:
     """Give integers that order rows exactly, most significant first; NULL first ascending."""
     keys = value.keys().astype(np.int64, copy=False)
     if value.valid is None:

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from crescando.client.base import Groups, Piece, ReadOutcome, Request, SchemaChanged
+from crescando.client.base import ReadOutcome, Request, SchemaChanged
 from crescando.engine.base import Failed, Partials, Results, Rows, Written
 from crescando.engine.statement import Kind, encode_call, encode_parameters, encode_shapes
 from crescando.errors import (
@@ -33,6 +33,7 @@ from crescando.errors import (
     RefusedError,
 )
 from crescando.process import Output, earliest
+from crescando.roles.answers import groups_of, pieces_of
 from crescando.roles.completion import Completion
 from crescando.roles.contact import Contact
 from crescando.roles.flight import InFlight
@@ -373,28 +374,22 @@ class Client:
         return self._operations.get(number)
 
     def _on_rows(self, rows: Rows) -> None:
-        offsets = rows.offsets.tolist()
-        for index, number in enumerate(rows.number.tolist()):
-            scope = rows.scopes[int(rows.scope[index])]
-            columns = tuple(column.slice(offsets[index], offsets[index + 1]) for column in rows.columns)
-            piece = Piece(scope, rows.names, columns)
-            at = int(rows.position[index])
+        for number, at, piece in pieces_of(rows):
             token = self._replicas.take(number) if number < 0 else None
             if token is not None:
                 outcome = ReadOutcome(Position(at), (piece,))
                 self._completions.append(Completion(token, outcome=outcome))
                 continue
             operation = self._find(number, at)
-            if operation is not None and operation.cover(scope, at):
+            if operation is not None and operation.cover(piece.scope, at):
                 operation.pieces.append(piece)
                 self._finish_if_done(operation)
 
     def _on_partials(self, partials: Partials) -> None:
-        for index, number in enumerate(partials.number.tolist()):
-            scope, at = partials.scopes[int(partials.scope[index])], int(partials.position[index])
+        for number, at, groups in groups_of(partials):
             operation = self._find(number, at)
-            if operation is not None and operation.cover(scope, at):
-                operation.groups.append(Groups(scope, *partials.of_read(index)))
+            if operation is not None and operation.cover(groups.scope, at):
+                operation.groups.append(groups)
                 self._finish_if_done(operation)
 
     def _on_written(self, written: Written) -> None:

@@ -190,7 +190,7 @@ def test_codes_where_not_valid_mean_nothing() -> None:
     other = column_of(DataType.STRING, ["b"])
     pieces = tuple(Piece((FULL_RING,), ("s",), (column,)) for column in (other, wild))
 
-    answer = rows_answer([True], None)(
+    answer = rows_answer(1, [(1, True)])(
         ReadOutcome(AT, tuple(Piece(p.scope, ("s", "order by 0"), p.columns * 2) for p in pieces))
     )
 
