@@ -143,15 +143,12 @@ class Pump:
     def received_all(self, arrived: Iterable[tuple[Channel, Any]]) -> None:
         if not self.is_running:
             return
-        core, channels, now_s = self.core, self._channels, self._now_s()
-        needs_turn = False
+        core, now_s = self.core, self._now_s()
+        needs_turn = not self._may_be_quiet
         try:
             for channel, message in arrived:
-                peer = channel.peer
-                if channels.get(peer) is channel:
-                    core.on_message(peer, message, now_s)
-                    if not (self._may_be_quiet and core.is_quiet):  # type: ignore[attr-defined]
-                        needs_turn = True
+                core.on_message(channel.peer, message, now_s)
+                needs_turn = needs_turn or not core.is_quiet  # type: ignore[attr-defined]
         except Exception as error:  # noqa: BLE001  # Whatever it is, this process stops.
             self.fail(error)
             return

@@ -10,7 +10,7 @@ them (``gc=False``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from operator import gt
 
 import msgspec
@@ -150,14 +150,13 @@ class Submission(msgspec.Struct, frozen=True, array_like=True, tag="submission",
 
     def ranges_of(self, index: int) -> tuple[KeyRange, ...]:
         """Give the ring ranges of the message at `index`."""
-        low, high = self.range_offsets[index : index + 2].tolist()
-        ends = self.range_low[low:high].tolist(), self.range_high[low:high].tolist()
-        return tuple(map(KeyRange, *ends))
+        start, stop = self.range_offsets.item(index), self.range_offsets.item(index + 1)
+        low, high = self.range_low, self.range_high
+        return tuple([KeyRange(low.item(at), high.item(at)) for at in range(start, stop)])
 
     def payload_of(self, index: int) -> bytes:
         """Give the payload of the message at `index`."""
-        low, high = self.payload_offsets[index : index + 2].tolist()
-        return self.payload[low:high]
+        return self.payload[self.payload_offsets.item(index) : self.payload_offsets.item(index + 1)]
 
     def message(self, index: int) -> Message:
         """Give the scalar view of the message at `index`."""
@@ -193,9 +192,7 @@ class Submission(msgspec.Struct, frozen=True, array_like=True, tag="submission",
 
 def offsets_of(lengths: Sequence[int]) -> I64:
     """Turn lengths into CSR offsets, one longer than `lengths`."""
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
+    return np.fromiter(accumulate(lengths, initial=0), _INT64, len(lengths) + 1)
 
 
 def submission(messages: Sequence[Message], *, shared: bytes = b"", acknowledged: int = 0) -> Submission:
@@ -320,8 +317,7 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True, tag="delivery", gc=
 
     def payload_of(self, index: int) -> bytes:
         """Give the payload of the message at `index`."""
-        low, high = int(self.payload_offsets[index]), int(self.payload_offsets[index + 1])
-        return self.payload[low:high]
+        return self.payload[self.payload_offsets.item(index) : self.payload_offsets.item(index + 1)]
 
     def scope_of(self, index: int) -> Scope:
         """Give the scope of the message at `index`."""
@@ -359,13 +355,13 @@ def gather(
     scopes : tuple of Scope
     positions : ndarray of int64, shape (k,)
     """
-    n, first, end = len(selected), int(selected[0]), int(selected[-1]) + 1
+    n, first, end = len(selected), selected.item(0), selected.item(-1) + 1
     if end - first == n:
         # One piece of the submission: every column is a view of it.
         rows: slice | I64 = slice(first, end)
         offsets = batch.payload_offsets[first : end + 1]
-        low = int(offsets[0])
-        payload = batch.payload[low : int(offsets[-1])]
+        low = offsets.item(0)
+        payload = batch.payload[low : offsets.item(-1)]
         if low:
             offsets = offsets - low
     else:

@@ -107,7 +107,7 @@ class Endpoint(Protocol):
         ...
 
     def received_all(self, arrived: Iterable[tuple[Channel, Any]]) -> None:
-        """Take all that has arrived of every session, in order: the moment to answer it."""
+        """Take all that has arrived, in order, of sessions that are open: the moment to answer it."""
         for channel, message in arrived:
             self.received(channel, message)
 

@@ -6,6 +6,8 @@ simulator sends the same messages through the wire codec to keep it so.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from crescando.pump import Scheduler
@@ -24,19 +26,16 @@ _BEGIN, _END = object(), object()
 class _Inbox:
     """What has arrived for one process, of all its sessions, in the order of arrival."""
 
-    __slots__ = ("_call_soon", "_has_marks", "arrived", "endpoint", "is_attached", "n_emptied")
+    __slots__ = ("_has_marks", "arrived", "call", "endpoint", "is_attached", "n_emptied")
 
     def __init__(self, endpoint: Endpoint, scheduler: Scheduler) -> None:
         self.is_attached = True
         self.endpoint = endpoint
-        self._call_soon = scheduler.call_soon
+        # To be called when something is about to be put into it while it is empty.
+        self.call: Callable[[], object] = partial(scheduler.call_soon, self._deliver)
         self.arrived: list[tuple[InProcessChannel, Any]] = []
         self.n_emptied = 0
         self._has_marks = False
-
-    def call(self) -> None:
-        """Have it emptied soon, since something is about to be put into it."""
-        self._call_soon(self._deliver)
 
     def mark(self, channel: InProcessChannel, mark: object) -> None:
         """Take the begin or end of a session."""

@@ -267,7 +267,7 @@ class Application:
         """Send what is due: own messages, one confirmation a router, wanted sessions."""
         if self._reconnect:
             self._ask_again(now_s)
-        if self.lead is not None and self._outgoing.is_waiting and not self.is_expelled:
+        if self._outgoing.is_waiting and self.lead is not None and not self.is_expelled:
             for submission in self._outgoing.take():
                 if submission.acknowledged != self.acknowledged:
                     submission = msgspec.structs.replace(submission, acknowledged=self.acknowledged)
@@ -276,7 +276,8 @@ class Application:
             self._out.send.append((self._confirm_to, Confirm(self.delivered)))
             self._confirm_to, self.confirmed = None, self.delivered
         out, self._out = self._out, Output()
-        out.wake_at_s = min(self._reconnect.values()) if self._reconnect else None
+        if self._reconnect:
+            out.wake_at_s = min(self._reconnect.values())
         return out
 
     def _ask_again(self, now_s: float) -> None:
