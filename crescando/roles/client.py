@@ -475,8 +475,8 @@ class Client:
     def _on_expelled(self, event: ExpelledEvent, now_s: float) -> None:
         self._closed = f"this client was expelled from the cluster at position {event.position}"
         self._verdict_by_s = now_s + self.limits.verdict_s
-        if event.learned < self.multicast.acknowledged:
-            # The routers have forgotten this client: what it sent last may be in the order or not.
+        if event.learned < max(1, self.multicast.acknowledged):
+            # The routers have forgotten even its join: what it sent last may be in the order or not.
             self._fail_unstable(self._closed, self.multicast.next_number)
         for number in list(self._operations):
             if number > event.learned and not self._operations[number].is_stable:

@@ -740,6 +740,19 @@ def test_a_client_that_the_routers_have_forgotten_takes_nothing_for_void() -> No
     assert desk.outcome(2) is None, "it is stable, and may be asked about"
 
 
+def test_nor_does_a_client_that_was_never_told_of_anything() -> None:
+    desk = Desk()
+    desk.multicast.acknowledged = 0
+    desk.ask(add(1, 1), read_all())
+    desk.core.configure(77, b"create")
+    desk.flush()
+
+    desk.multicast.events.append(ExpelledEvent(500, 0))
+    desk.flush()
+
+    assert [desk.outcome(token).applied for token in (2, 3, 77)] == ["unknown", "no", "unknown"]
+
+
 def test_an_expelled_client_asks_no_router_for_the_configuration() -> None:
     desk = Desk()
     desk.multicast.events.append(ExpelledEvent(500, 1))
