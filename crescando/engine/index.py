@@ -2,27 +2,22 @@
 
 Rules of the file: data is never indexed, only the constants of pending
 operations are, once per batch; probing a block's keys gives candidate pairs
-(row, operation). Equality and IN are points, joined through a table of slots
-or a hashed bitmap; comparisons are closed intervals, joined by sorting the
-block's candidate keys so that each interval is one run. Probing yields pieces
-of bounded size, whatever the selectivity.
+(row, operation), in pieces of bounded size whatever the selectivity. Constants
+lie behind a bitmap that fits the second-level cache, so that a row which no
+operation wants costs one look into it (see `engine.kernels`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from crescando.engine.constants import Constants
-from crescando.engine.dictionary import Pool
-from crescando.engine.keys import I64, KEY_MAX, KEY_MIN, Mask, key_intervals
-from crescando.engine.membership import list_keys
-from crescando.engine.plan import Access
-from crescando.engine.statement import Parameter
-from crescando.engine.values import Value
-from crescando.schema import DataType
+from crescando.engine import kernels
+from crescando.engine.kernels.plain import GOLDEN
+from crescando.engine.keys import I64, KEY_MAX
 
 PIECE_PAIRS = 1 << 18
 """Candidate pairs per piece: a few MB of temporaries, however broad a predicate is."""
@@ -30,13 +25,18 @@ PIECE_PAIRS = 1 << 18
 _FEW = 4
 """So few constants are compared one by one, faster than any join (measured)."""
 
-_SLOTS_PER_KEY = 64
-"""Table sizes per constant: rare false survivors are worth more than a small table (measured)."""
+_BITS_PER_CONSTANT = 64
+"""Rare false survivors are worth more than a small bitmap (measured)."""
+
+_BITS_MAX = 1 << 22
+"""The bitmap's size where constants are many: half a MB."""
 
 _SLOTS_MAX = 1 << 21
 
-_HASH = np.uint64(0x9E37_79B9_7F4A_7C15)
+_COVER_MAX, _COVER_MIN = 8, 1 << 16
+"""Intervals are cut into elementary ones while each constant has so many, on average; see `IntervalIndex`."""
 
+U64 = NDArray[np.uint64]
 Pairs = tuple[I64, I64]
 """Rows (of the probed keys) and operations, as parallel arrays."""
 
@@ -44,8 +44,14 @@ Pairs = tuple[I64, I64]
 class Index(Protocol):
     """Joins keys of rows with the constants of operations."""
 
-    def probe(self, keys: I64) -> Iterator[Pairs]:
-        """Give every pair whose key satisfies the operation's constants, in pieces."""
+    def probe(self, keys: NDArray[Any]) -> Iterator[Pairs]:
+        """Give every pair whose key satisfies the operation's constants, in pieces.
+
+        Parameters
+        ----------
+        keys : ndarray, shape (n,)
+            Contiguous integers of any width.
+        """
         ...
 
 
@@ -72,6 +78,24 @@ def cut(counts: I64) -> Iterator[tuple[int, int]]:
         start = stop
 
 
+def _pairs(rows: I64, places: I64, starts: I64, counts: I64, operations: I64) -> Iterator[Pairs]:
+    """Pair found rows with the operations of their constants, in pieces."""
+    if len(rows) == 0:
+        return
+    pair_up = kernels.active().pair_up
+    for start, stop in cut(counts[places]):
+        yield pair_up(rows[start:stop], places[start:stop], starts, counts, operations)
+
+
+def _set_bits(ascending: U64, n_words: int) -> U64:
+    """Give a bitmap with the bits at some places set."""
+    words = (ascending >> np.uint64(6)).view(np.int64)
+    first = np.append(True, words[1:] != words[:-1]).nonzero()[0]
+    bits = np.zeros(n_words, np.uint64)
+    bits[words[first]] = np.bitwise_or.reduceat(np.uint64(1) << (ascending & np.uint64(63)), first)
+    return bits
+
+
 class PointIndex:
     """Constants that a key must equal.
 
@@ -87,61 +111,59 @@ class PointIndex:
         ordered = keys[order]
         first = np.ones(len(ordered), np.bool_)
         first[1:] = ordered[1:] != ordered[:-1]
-        starts = first.nonzero()[0]
-        self._keys = ordered[starts]
-        self._starts = starts
-        self._counts = np.diff(np.append(starts, len(ordered)))
-        self._slots: I64 | None = None
-        self._filter: Mask | None = None
-        if len(self._keys) <= _FEW:
+        self._starts = first.nonzero()[0]
+        self._keys = ordered[self._starts]
+        self._counts = np.diff(np.append(self._starts, len(ordered)))
+        self._slots: NDArray[np.int32] | None = None
+        n = len(self._keys)
+        if n <= _FEW:
             return
         spread = int(self._keys[-1]) - int(self._keys[0]) + 1
-        if spread <= min(max(_SLOTS_PER_KEY * len(self._keys), 1 << 16), _SLOTS_MAX):
-            self._slots = np.full(spread + 1, -1, np.int32)
-            self._slots[self._keys - self._keys[0]] = np.arange(len(self._keys))
+        if spread <= min(max(_BITS_PER_CONSTANT * n, 1 << 16), _SLOTS_MAX):
+            offsets = self._keys - self._keys[0]
+            self._slots = np.full(spread, -1, np.int32)
+            self._slots[offsets] = np.arange(n)
+            self._bits = _set_bits(offsets.view(np.uint64), (spread >> 6) + 1)
         else:
-            bits = max(int(_SLOTS_PER_KEY * len(self._keys)).bit_length(), 8)
-            self._shift = np.uint64(64 - min(bits, 21))
-            self._filter = np.zeros(1 << (64 - int(self._shift)), np.bool_)
-            self._filter[self._hash(self._keys)] = True
+            self._hash(n)
 
-    def _hash(self, keys: I64) -> I64:
-        hashed: I64 = ((keys.view(np.uint64) * _HASH) >> self._shift).view(np.int64)
-        return hashed
+    def _hash(self, n: int) -> None:
+        """Order the constants by hash, behind a bitmap of hashes."""
+        width = min((_BITS_PER_CONSTANT * n - 1).bit_length(), _BITS_MAX.bit_length() - 1)
+        self._shift = 64 - width
+        hashed = (self._keys.view(np.uint64) * GOLDEN) >> np.uint64(self._shift)
+        order = np.argsort(hashed, kind="stable")
+        self._keys, self._starts, self._counts = self._keys[order], self._starts[order], self._counts[order]
+        hashed = hashed[order]
+        self._bits = _set_bits(hashed, 1 << (width - 6))
+        words = (hashed >> np.uint64(6)).view(np.int64)
+        self._heads = np.zeros(len(self._bits) + 1, np.int64)
+        np.cumsum(np.bincount(words, minlength=len(self._bits)), out=self._heads[1:])
 
-    def probe(self, keys: I64) -> Iterator[Pairs]:
+    def probe(self, keys: NDArray[Any]) -> Iterator[Pairs]:
         """Give the pairs whose key equals a constant."""
         rows, places = self._find(keys)
-        if len(rows) == 0:
-            return
-        counts = self._counts[places]
-        for start, stop in cut(counts):
-            piece = counts[start:stop]
-            run = expand(self._starts[places[start:stop]], piece)
-            yield np.repeat(rows[start:stop], piece), self._operations[run]
+        return _pairs(rows, places, self._starts, self._counts, self._operations)
 
-    def _find(self, keys: I64) -> tuple[I64, I64]:
+    def _find(self, keys: NDArray[Any]) -> tuple[I64, I64]:
         """Give the rows whose key is a constant, and the constant's place."""
-        if self._slots is not None:
-            offset = (keys - self._keys[0]).view(np.uint64)
-            # Keys outside the table wrap to large numbers and meet the last slot, which is free.
-            found = self._slots[np.minimum(offset, np.uint64(len(self._slots) - 1)).view(np.int64)]
-            rows = (found >= 0).nonzero()[0]
-            return rows, found[rows].astype(np.int64)
-        if self._filter is None:
+        if len(self._keys) <= _FEW:
             hits = [(keys == key).nonzero()[0] for key in self._keys]
             places = np.repeat(np.arange(len(hits)), [len(hit) for hit in hits])
             return np.concatenate([np.zeros(0, np.int64), *hits]), places
-        rows = self._filter[self._hash(keys)].nonzero()[0]
-        found_keys = keys[rows]
-        places = np.searchsorted(self._keys, found_keys)
-        places[places == len(self._keys)] = 0
-        exact = self._keys[places] == found_keys
-        return rows[exact], places[exact]
+        active = kernels.active()
+        if self._slots is not None:
+            return active.find_direct(keys, int(self._keys[0]), self._bits, self._slots)
+        return active.find_hashed(keys, self._shift, self._bits, self._heads, self._keys)
 
 
 class IntervalIndex:
     """Closed intervals in which a key must lie, none of them empty.
+
+    The intervals cut the line into elementary ones, each with the operations
+    that cover it. Where intervals overlap so much that this list would grow
+    beyond bounds, a block's keys are sorted instead, and every interval is a run
+    of them.
 
     Parameters
     ----------
@@ -152,29 +174,69 @@ class IntervalIndex:
         self._low = low
         self._high = high
         self._operations = operations
-        order = np.argsort(low, kind="stable")
-        reach = np.maximum.accumulate(high[order]) if len(low) else high
-        # Intervals merge while each begins at or before the reach of those before it.
-        begins = np.ones(len(low), np.bool_)
-        begins[1:] = low[order][1:] > reach[:-1]
-        starts = begins.nonzero()[0]
-        self._union_low = low[order][starts]
-        self._union_high = reach[np.append(starts[1:], len(low)) - 1] if len(low) else high
+        if len(low) <= _FEW:
+            return
+        self._borders = np.unique(np.concatenate((low, high[high < KEY_MAX] + 1)))
+        begin = np.searchsorted(self._borders, low)
+        end = np.searchsorted(self._borders, np.minimum(high, KEY_MAX - 1) + 1)
+        end[high == KEY_MAX] = len(self._borders)
+        covered = end - begin
+        self._is_cut = int(covered.sum()) <= max(_COVER_MAX * len(low), _COVER_MIN)
+        depth = np.zeros(len(self._borders) + 1, np.int64)
+        np.add.at(depth, begin, 1)
+        np.subtract.at(depth, end, 1)
+        self._counts = np.cumsum(depth[:-1])
+        if self._is_cut:
+            place = expand(begin, covered)
+            order = np.argsort(place, kind="stable")
+            self._cover = np.repeat(operations, covered)[order]
+            self._starts = np.cumsum(self._counts) - self._counts
+        self._make_buckets()
 
-    def probe(self, keys: I64) -> Iterator[Pairs]:
+    def _make_buckets(self) -> None:
+        """Divide the line into equal buckets, and mark those that meet a covered interval."""
+        n = len(self._borders)
+        self._base = int(self._borders[0])
+        width = min((_BITS_PER_CONSTANT * n - 1).bit_length(), _BITS_MAX.bit_length() - 1)
+        n_buckets = 1 << width
+        spread = int(self._borders[-1]) - self._base
+        self._shift = max(spread.bit_length() - width, 0)
+        offsets = self._borders.view(np.uint64) - self._borders[:1].view(np.uint64)
+        shift = np.uint64(self._shift)
+        first = (offsets >> shift).view(np.int64)
+        last = np.append((offsets[1:] - np.uint64(1)) >> shift, np.uint64(n_buckets - 1)).view(np.int64)
+        is_covered = (self._counts > 0).nonzero()[0]
+        marked = np.zeros(n_buckets, np.bool_)
+        marked[expand(first[is_covered], (last - first + 1)[is_covered])] = True
+        self._bits = np.packbits(marked, bitorder="little").view(np.uint64)
+        starts = np.arange(len(self._bits), dtype=np.uint64) << np.uint64(self._shift + 6)
+        self._heads = np.append(np.searchsorted(offsets, starts, side="right") - 1, n - 1)
+
+    def probe(self, keys: NDArray[Any]) -> Iterator[Pairs]:
         """Give the pairs whose key lies in an interval."""
         if len(self._low) <= _FEW:
-            for low, high, operation in zip(self._low, self._high, self._operations, strict=True):
-                rows = ((keys >= low) & (keys <= high)).nonzero()[0]
-                if len(rows):
-                    yield rows, np.full(len(rows), operation)
-            return
-        rows = self._covered(keys)
+            return self._compare(keys)
+        rows, places = kernels.active().find_intervals(
+            keys, self._base, self._shift, self._bits, self._heads, self._borders, self._counts
+        )
+        if self._is_cut:
+            return _pairs(rows, places, self._starts, self._counts, self._cover)
+        return self._sort(keys, rows)
+
+    def _compare(self, keys: NDArray[Any]) -> Iterator[Pairs]:
+        """Test the intervals one by one."""
+        for low, high, operation in zip(self._low, self._high, self._operations, strict=True):
+            rows = ((keys >= low) & (keys <= high)).nonzero()[0]
+            if len(rows):
+                yield rows, np.full(len(rows), operation)
+
+    def _sort(self, keys: NDArray[Any], rows: I64) -> Iterator[Pairs]:
+        """Sort the covered keys: each interval is a run of them."""
         if len(rows) == 0:
             return
-        order = np.argsort(keys[rows], kind="stable")
-        rows = rows[order]
-        ordered = keys[rows]
+        found = keys[rows].astype(np.int64, copy=False)
+        order = np.argsort(found, kind="stable")
+        rows, ordered = rows[order], found[order]
         starts = np.searchsorted(ordered, self._low, side="left")
         counts = np.searchsorted(ordered, self._high, side="right") - starts
         hit = (counts > 0).nonzero()[0]
@@ -182,102 +244,3 @@ class IntervalIndex:
         for start, stop in cut(counts):
             piece = counts[start:stop]
             yield rows[expand(starts[start:stop], piece)], np.repeat(operations[start:stop], piece)
-
-    def _covered(self, keys: I64) -> I64:
-        """Give the rows whose key lies in some interval."""
-        if len(self._union_low) == 1:
-            inside: Mask = (keys >= self._union_low[0]) & (keys <= self._union_high[0])
-            return inside.nonzero()[0]
-        place = np.searchsorted(self._union_low, keys, side="right") - 1
-        inside = (place >= 0) & (keys <= self._union_high[place])
-        return inside.nonzero()[0]
-
-
-def access_keys(access: Access, column: Value) -> I64:
-    """Give a column's keys as the index of `access` expects them; NULL rows are arbitrary."""
-    if column.type is DataType.STRING and access.is_point:
-        codes: I64 = column.data.astype(np.int64, copy=False)
-        return codes
-    return column.keys()
-
-
-def build_index(
-    access: Access, kind: DataType, pool: Pool | None, constants: Constants, operations: I64
-) -> Index:
-    """Index some operations' constants.
-
-    Parameters
-    ----------
-    access : Access
-    kind : DataType
-        The column's type.
-    pool : Pool or None
-        The column's texts, if it is a string column.
-    constants : Constants
-        Of the whole group.
-    operations : ndarray of int64
-        Which operations of the group to index.
-    """
-    low, high, owners = bounds(access, kind, pool, constants)
-    wanted = np.zeros(len(constants.rows), np.bool_)
-    wanted[operations] = True
-    keep = wanted[owners] & (low <= high)
-    if access.is_point:
-        return PointIndex(low[keep], owners[keep])
-    return IntervalIndex(low[keep], high[keep], owners[keep])
-
-
-def bounds(access: Access, kind: DataType, pool: Pool | None, constants: Constants) -> tuple[I64, I64, I64]:
-    """Give closed intervals of keys, and the operation each belongs to; some may be empty."""
-    op, parameter = access.comparisons[0]
-    if op == "in":
-        lists = constants.many(parameter)
-        keys, owners = list_keys(Value(kind, np.zeros(0, np.int64), None, None, pool), lists)
-        order = np.lexsort((keys, owners))
-        keys, owners = keys[order], owners[order]
-        fresh = np.ones(len(keys), np.bool_)
-        fresh[1:] = (keys[1:] != keys[:-1]) | (owners[1:] != owners[:-1])
-        return keys[fresh], keys[fresh], owners[fresh]
-    n = len(constants.rows)
-    low, high = np.full(n, KEY_MIN, np.int64), np.full(n, KEY_MAX, np.int64)
-    for op, parameter in access.comparisons:
-        one_low, one_high = _bounds_of(op, parameter, access, kind, pool, constants)
-        low, high = np.maximum(low, one_low), np.minimum(high, one_high)
-    return low, high, np.arange(n)
-
-
-def _bounds_of(
-    op: str, parameter: Parameter, access: Access, kind: DataType, pool: Pool | None, constants: Constants
-) -> tuple[I64, I64]:
-    value = constants.scalar(parameter)
-    if pool is None:
-        data = value.data
-        low, high = key_intervals(
-            kind.is_float, op, data if value.valid is None else np.where(value.valid, data, 0)
-        )
-    elif access.is_point:
-        low, high = _code_bounds(op, value, pool)
-    else:
-        low, high = _rank_bounds(op, value, pool)
-    if value.valid is not None:
-        low = np.where(value.valid, low, 1)
-        high = np.where(value.valid, high, 0)
-    return low, high
-
-
-def _rank_bounds(op: str, value: Value, pool: Pool) -> tuple[I64, I64]:
-    """Give intervals of ranks; place 2r + 1 is the text of rank r, 2r the gap below it."""
-    place = value.strings().places_in(pool)[value.data]
-    low = np.full(len(place), KEY_MIN, np.int64)
-    high = np.full(len(place), KEY_MAX, np.int64)
-    if op in ("<", "<="):
-        high = place // 2 - 1 + ((place % 2) if op == "<=" else 0)
-    elif op in (">", ">="):
-        low = place // 2 + ((place % 2) if op == ">" else 0)
-    return low, high
-
-
-def _code_bounds(op: str, value: Value, pool: Pool) -> tuple[I64, I64]:
-    """Give the code that must be equal; other comparisons of a point cannot be codes."""
-    codes = value.strings().codes_in(pool)[value.data]
-    return np.where(codes >= 0, codes, 1), np.where(codes >= 0, codes, 0)

@@ -17,9 +17,10 @@ import numpy as np
 from crescando.engine.constants import Constants
 from crescando.engine.evaluator import Evaluator
 from crescando.engine.frame import Frame, Selection, Source
-from crescando.engine.index import PIECE_PAIRS, Index, access_keys, bounds, build_index
+from crescando.engine.index import PIECE_PAIRS
+from crescando.engine.join import Join
 from crescando.engine.keys import I64, Mask
-from crescando.engine.plan import Access, Plan
+from crescando.engine.plan import Access, Composite, Plan
 from crescando.engine.statement import Term
 from crescando.engine.table import Table
 from crescando.engine.terms import conjunction, evaluate, matches
@@ -29,6 +30,9 @@ _CROSS_ROWS_MAX = 512
 """Up to so many rows, one evaluation over rows times operations beats one per operation."""
 
 _SAMPLE_ROWS, _SAMPLE_OPERATIONS = 1_024, 64
+
+_POINT_COST, _INTERVAL_COST, _PAIR_COST = 1.0, 3.0, 30.0
+"""Per row: a look into the bitmap of points or of intervals. Per candidate pair: checking the rest (measured)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,26 +75,8 @@ class Matcher:
         self._operations = operations
         self._evaluator = evaluator
         self._table = table
-        self._access = _choose(plan, constants, table)
-        self._index: Index | None = None
-        self._n_texts = 0
-        if self._access is not None:
-            self._build(self._access)
-
-    def _build(self, access: Access) -> Index:
-        """Index the constants, as codes or ranks of the column's pool if it holds strings."""
-        pool = self._table.pools.get(access.column)
-        self._n_texts = 0 if pool is None else len(pool)
-        kind = self._table.types[access.column]
-        self._index = build_index(access, kind, pool, self._constants, self._operations)
-        return self._index
-
-    def _present_index(self, access: Access) -> Index:
-        """Give the index; a text that an update has just made moves ranks and may be a constant."""
-        pool = self._table.pools.get(access.column)
-        if self._index is None or (pool is not None and len(pool) != self._n_texts):
-            return self._build(access)
-        return self._index
+        access = _choose(plan, constants, table)
+        self._join = None if access is None else Join(access, table, constants, operations)
 
     def match(self, source: Source, rows: I64 | None, skipped: Mask | None = None) -> Iterator[Matched]:
         """Give the matching pairs, in pieces.
@@ -105,24 +91,16 @@ class Matcher:
         """
         if source.n_rows == 0 or (rows is not None and len(rows) == 0):
             return
-        if self._access is None:
+        if self._join is None:
             some = source if rows is None else Selection(source, rows)
             for matched in self._match_all(some, skipped):
                 yield matched if rows is None else replace(matched, rows=rows[matched.rows])
             return
-        column = source.column(self._access.column)
-        candidates = rows
-        if column.valid is not None:
-            valid = column.valid if rows is None else column.valid[rows]
-            if not valid.all():
-                candidates = valid.nonzero()[0] if rows is None else rows[valid]
-        keys = access_keys(self._access, column if candidates is None else column.take(candidates))
-        for found, operations in self._present_index(self._access).probe(keys):
-            at = found if candidates is None else candidates[found]
+        for at, operations in self._join.probe(source, rows):
             if skipped is not None:
                 kept = ~skipped[operations]
                 at, operations = at[kept], operations[kept]
-            yield from self._filter(source, at, operations, self._access.rest)
+            yield from self._filter(source, at, operations, self._join.rest)
 
     def _filter(
         self, source: Source, rows: I64, operations: I64, terms: tuple[Term, ...]
@@ -183,26 +161,24 @@ class Matcher:
                 yield Matched(rows, items, None if found.errors is None else np.tile(found.errors, len(some)))
 
 
-def _choose(plan: Plan, constants: Constants, table: Table) -> Access | None:
-    """Choose the access path that leaves the fewest candidates of a sample."""
-    if len(plan.accesses) <= 1:
-        return plan.accesses[0] if plan.accesses else None
-    shares = [_share(access, constants, table) for access in plan.accesses]
-    return plan.accesses[shares.index(min(shares))]
+def _choose(plan: Plan, constants: Constants, table: Table) -> Access | Composite | None:
+    """Choose the access path that costs least on a sample of the rows."""
+    paths: list[Access | Composite] = [*plan.accesses, *plan.composites]
+    if len(paths) <= 1:
+        return paths[0] if paths else None
+    costs = [_cost(path, constants, table) for path in paths]
+    return paths[costs.index(min(costs))]
 
 
-def _share(access: Access, constants: Constants, table: Table) -> float:
-    """Estimate the share of rows that are candidates of one operation."""
-    kind, pool = table.types[access.column], table.pools.get(access.column)
-    low, high, owners = bounds(access, kind, pool, constants)
-    n_operations = max(len(constants.rows), 1)
-    step = max(n_operations // _SAMPLE_OPERATIONS, 1)
-    chosen = owners % step == 0
-    sampled = table.sample(_SAMPLE_ROWS)
-    keys = [access_keys(access, block.column(access.column).take(rows)) for block, rows in sampled]
-    if not keys:
-        return 0.0
-    sample = np.sort(np.concatenate(keys))
-    inside = np.searchsorted(sample, high[chosen], "right") - np.searchsorted(sample, low[chosen], "left")
-    n_chosen = max(len(np.unique(owners[chosen])), 1)
-    return float(np.maximum(inside, 0).sum()) / (n_chosen * len(sample))
+def _cost(path: Access | Composite, constants: Constants, table: Table) -> float:
+    """Estimate the time per row that a path takes, in that of one look into a bitmap."""
+    n_operations = len(constants.rows)
+    chosen = np.arange(0, n_operations, max(n_operations // _SAMPLE_OPERATIONS, 1))
+    join = Join(path, table, constants, chosen)
+    n_rows = n_pairs = 0
+    for block, rows in table.sample(_SAMPLE_ROWS):
+        n_rows += len(rows)
+        n_pairs += sum(len(found) for found, _ in join.probe(block, rows))
+    share = n_pairs / max(n_rows * len(chosen), 1)
+    probes = sum(_POINT_COST if part.is_point else _INTERVAL_COST for part in path.parts)
+    return probes + _PAIR_COST * share * n_operations

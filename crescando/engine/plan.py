@@ -40,6 +40,33 @@ class Access:
         """Whether the column must equal a constant (or one of a list)."""
         return any(op in ("=", "in") for op, _ in self.comparisons)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the column is bounded from both sides by comparisons."""
+        operators = {op for op, _ in self.comparisons}
+        return not operators.isdisjoint((">", ">=")) and not operators.isdisjoint(("<", "<="))
+
+    @property
+    def parts(self) -> tuple[Access, ...]:
+        """The path alone; see `Composite.parts`."""
+        return (self,)
+
+
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """Several columns that are compared with constants at once.
+
+    Attributes
+    ----------
+    parts : tuple of Access
+        Equalities; the last one may be a range with both ends.
+    rest : tuple of Term
+        The whole predicate's conjuncts.
+    """
+
+    parts: tuple[Access, ...]
+    rest: tuple[Term, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -52,6 +79,7 @@ class Plan:
         The predicate, flattened; empty if every row matches.
     accesses : tuple of Access
         Points before intervals.
+    composites : tuple of Composite
     parameters : tuple of Parameter
     tests_constants : bool
         Whether the predicate has parameters.
@@ -63,6 +91,7 @@ class Plan:
     shape: Shape
     conjuncts: tuple[Term, ...]
     accesses: tuple[Access, ...]
+    composites: tuple[Composite, ...]
     parameters: tuple[Parameter, ...]
     tests_constants: bool
     tested: frozenset[int]
@@ -92,10 +121,12 @@ def make_plan(shape: Shape, schema: TableSchema) -> Plan:
     conjuncts = () if shape.where is None else tuple(_flatten(shape.where))
     assigned = {assignment.column for assignment in shape.assignments} | set(shape.columns)
     used = assigned.union(*(columns_of(term) for term in terms_of(shape)))
+    accesses = _accesses(conjuncts)
     return Plan(
         shape=shape,
         conjuncts=conjuncts,
-        accesses=_accesses(conjuncts),
+        accesses=accesses,
+        composites=_composites(accesses, conjuncts),
         parameters=parameters_of(shape),
         tests_constants=shape.where is not None and bool(parameters_in((shape.where,))),
         tested=frozenset().union(*map(columns_of, conjuncts)),
@@ -149,6 +180,18 @@ def _accesses(conjuncts: tuple[Term, ...]) -> tuple[Access, ...]:
         for place, column, parameter in lists
     )
     return tuple(sorted(accesses, key=lambda access: not access.is_point))
+
+
+def _composites(accesses: tuple[Access, ...], conjuncts: tuple[Term, ...]) -> tuple[Composite, ...]:
+    """Combine all equalities, with each of the closed ranges or without one."""
+    equalities = tuple(access for access in accesses if access.comparisons[0][0] == "=")
+    ranges = tuple(access for access in accesses if not access.is_point and access.is_closed)
+    if not equalities:
+        return ()
+    found = [(*equalities, one) for one in ranges]
+    if len(equalities) > 1:
+        found.append(equalities)
+    return tuple(Composite(parts, conjuncts) for parts in found)
 
 
 def _without(conjuncts: tuple[Term, ...], places: set[int]) -> tuple[Term, ...]:

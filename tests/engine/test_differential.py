@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crescando.engine import events, incoming, index, keys, match, order, scan, terms
+from crescando.engine import decimals, events, incoming, join, keys, match, order, scan, terms
 from crescando.engine.dictionary import Pool
 from crescando.engine.frame import Frame
 from crescando.engine.group import Coverage
@@ -121,7 +121,7 @@ def matches_never_looked_up_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def text_ranks_stale(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(match.Matcher, "_present_index", lambda self, access: self._index)
+    patch.setattr(join.Join, "_count_texts", lambda self: [])
 
 
 def tombstones_seen(patch: pytest.MonkeyPatch) -> None:
@@ -134,12 +134,12 @@ def scopes_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def upper_bounds_excluded(patch: pytest.MonkeyPatch) -> None:
-    bounds = index.key_intervals
+    bounds = join.key_intervals
 
-    def planted(is_float: bool, op: str, constants: Any) -> Any:
-        return bounds(is_float, "<" if op == "<=" else op, constants)
+    def planted(is_float: bool, op: str, *constants: Any) -> Any:
+        return bounds(is_float, "<" if op == "<=" else op, *constants)
 
-    patch.setattr(index, "key_intervals", planted)
+    patch.setattr(join, "key_intervals", planted)
 
 
 def unknown_is_false(patch: pytest.MonkeyPatch) -> None:
@@ -150,6 +150,22 @@ def unknown_is_false(patch: pytest.MonkeyPatch) -> None:
         return Value(value.type, value.data, None, value.error)
 
     patch.setattr(terms, "_junction", planted)
+
+
+def scales_ignored(patch: pytest.MonkeyPatch) -> None:
+    def located(units: Any, scale: int, target: int) -> Any:
+        none = np.zeros(units.shape, np.bool_)
+        return units.astype(np.int64), none, none
+
+    def compared(left: Any, right: Any, left_scale: int, right_scale: int) -> Any:
+        return np.sign(left.astype(np.int64) - right).astype(np.int8)
+
+    patch.setattr(keys, "grow_to", located)
+    patch.setattr(keys, "compare_units", compared)
+
+
+def decimals_overflow_unnoticed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(decimals, "beyond", lambda units, target: np.zeros(units.shape, np.bool_))
 
 
 # Some bugs show only where rare things meet; their search begins where they do.
@@ -167,6 +183,8 @@ PLANTS: list[tuple[Plant, int, tuple[int, ...]]] = [
     (scopes_ignored, 0, (2,)),
     (upper_bounds_excluded, 0, ()),
     (unknown_is_false, 0, ()),
+    (scales_ignored, 0, ()),
+    (decimals_overflow_unnoticed, 0, ()),
 ]
 
 

@@ -1,0 +1,36 @@
+"""Inner loops of the scan: one set in NumPy, a compiled twin of the same signatures.
+
+Rules of the file: every kernel is a pure function of flat arrays, and both sets
+give bit-identical results, so that which one runs changes the time and nothing
+else. NumPy serves from the start; a composition root may put the compiled set
+in its place at any moment, also between two blocks of one scan.
+"""
+
+from __future__ import annotations
+
+from crescando.engine.kernels import plain, texts
+from crescando.engine.kernels.base import Kernels
+
+_PLAIN = Kernels(
+    name="numpy",
+    find_direct=plain.find_direct,
+    find_hashed=plain.find_hashed,
+    find_intervals=plain.find_intervals,
+    fold=plain.fold,
+    pair_up=plain.pair_up,
+    group_order=plain.group_order,
+    texts=texts.PLAIN,
+)
+
+_active = _PLAIN
+
+
+def active() -> Kernels:
+    """Give the kernels in use."""
+    return _active
+
+
+def use(kernels: Kernels | None) -> None:
+    """Put a set of kernels in use; None for the NumPy ones."""
+    global _active
+    _active = _PLAIN if kernels is None else kernels

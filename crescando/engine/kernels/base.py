@@ -1,0 +1,34 @@
+"""What a set of kernels offers; `plain` says what each one does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crescando.engine.kernels.texts import TextKernels
+
+I64 = NDArray[np.int64]
+I32 = NDArray[np.int32]
+U64 = NDArray[np.uint64]
+Physical = NDArray[Any]
+"""A column's integers as they lie in memory: one to eight bytes, signed, or bools as uint8."""
+
+
+class Kernels(NamedTuple):
+    """One set of kernels.
+
+    Each attribute is the function of the same name in `crescando.engine.kernels.plain`,
+    or its twin.
+    """
+
+    name: str
+    find_direct: Callable[[Physical, int, U64, I32], tuple[I64, I64]]
+    find_hashed: Callable[[Physical, int, U64, I64, I64], tuple[I64, I64]]
+    find_intervals: Callable[[Physical, int, int, U64, I64, I64, I64], tuple[I64, I64]]
+    fold: Callable[[U64, Physical, int], None]
+    pair_up: Callable[[I64, I64, I64, I64, I64], tuple[I64, I64]]
+    group_order: Callable[[I64, int], tuple[I64, I64]]
+    texts: TextKernels

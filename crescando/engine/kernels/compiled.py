@@ -1,0 +1,176 @@
+"""The kernels compiled by numba: twins of `crescando.engine.kernels.plain`.
+
+Rules of the file: only numba's plainest subset, over a handful of types, given
+in full so that everything is compiled when the module is imported and never in
+the middle of a scan. All of it runs without the interpreter's lock. The
+compiled code is kept in `CACHE` if a composition root has named a folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from crescando.engine.kernels.base import I32, I64, U64, Kernels
+from crescando.engine.kernels.plain import GOLDEN
+from crescando.engine.kernels.texts_compiled import COMPILED
+
+PHYSICAL = ("uint8", "uint16", "int8", "int16", "int32", "int64")
+
+_SIX, _LOW_SIX, _ONE, _THIRTY_TWO = np.uint64(6), np.uint64(63), np.uint64(1), np.uint64(32)
+
+
+def _compile(signatures: Sequence[str]) -> Callable[[Callable[..., Any]], Any]:
+    return njit(list(signatures), cache=True, nogil=True, boundscheck=False, error_model="numpy")
+
+
+def _each(result: str, arguments: str) -> list[str]:
+    """Write a signature for every physical type in the place of ``K``."""
+    return [f"{result}({arguments.replace('K', kind)})" for kind in PHYSICAL]
+
+
+_PAIR = "UniTuple(int64[::1], 2)"
+
+
+@_compile(_each(_PAIR, "K[::1], int64, uint64[::1], int32[::1]"))
+def find_direct(keys: NDArray[Any], base: int, bits: U64, slots: I32) -> tuple[I64, I64]:
+    """Find constants that lie close together, by offset; see `plain.find_direct`."""
+    n = keys.size
+    span = np.uint64(slots.size)
+    low = np.uint64(base)
+    rows = np.empty(n, np.int64)
+    found = 0
+    for i in range(n):
+        offset = np.uint64(np.int64(keys[i])) - low
+        inside = offset < span
+        at = offset if inside else np.uint64(0)
+        rows[found] = i
+        found += np.int64((bits[at >> _SIX] >> (at & _LOW_SIX)) & _ONE) & np.int64(inside)
+    rows = rows[:found].copy()
+    places = np.empty(found, np.int64)
+    for j in range(found):
+        places[j] = slots[np.int64(keys[rows[j]]) - base]
+    return rows, places
+
+
+@_compile(_each(_PAIR, "K[::1], int64, uint64[::1], int64[::1], int64[::1]"))
+def find_hashed(keys: NDArray[Any], shift: int, bits: U64, heads: I64, constants: I64) -> tuple[I64, I64]:
+    """Find constants that lie anywhere, by hash; see `plain.find_hashed`."""
+    n = keys.size
+    right = np.uint64(shift)
+    rows = np.empty(n, np.int64)
+    survivors = 0
+    for i in range(n):
+        at = (np.uint64(np.int64(keys[i])) * GOLDEN) >> right
+        rows[survivors] = i
+        survivors += np.int64((bits[at >> _SIX] >> (at & _LOW_SIX)) & _ONE)
+    places = np.empty(survivors, np.int64)
+    found = 0
+    for j in range(survivors):
+        row = rows[j]
+        key = np.int64(keys[row])
+        word = np.int64(((np.uint64(key) * GOLDEN) >> right) >> _SIX)
+        for place in range(heads[word], heads[word + 1]):
+            if constants[place] == key:
+                rows[found] = row
+                places[found] = place
+                found += 1
+                break
+    return rows[:found].copy(), places[:found].copy()
+
+
+@_compile(_each(_PAIR, "K[::1], int64, int64, uint64[::1], int64[::1], int64[::1], int64[::1]"))
+def find_intervals(
+    keys: NDArray[Any], base: int, shift: int, bits: U64, heads: I64, borders: I64, counts: I64
+) -> tuple[I64, I64]:
+    """Find the elementary interval of each key; see `plain.find_intervals`."""
+    n = keys.size
+    right = np.uint64(shift)
+    last = np.uint64(64 * bits.size - 1)
+    low = np.uint64(base)
+    rows = np.empty(n, np.int64)
+    survivors = 0
+    for i in range(n):
+        key = np.int64(keys[i])
+        at = min((np.uint64(key) - low) >> right, last)
+        rows[survivors] = i
+        survivors += np.int64((bits[at >> _SIX] >> (at & _LOW_SIX)) & _ONE) & np.int64(key >= base)
+    places = np.empty(survivors, np.int64)
+    found = 0
+    for j in range(survivors):
+        row = rows[j]
+        key = np.int64(keys[row])
+        word = np.int64(min((np.uint64(key) - low) >> right, last) >> _SIX)
+        first, stop = heads[word], heads[word + 1]
+        while first < stop:
+            middle = (first + stop + 1) >> 1
+            if borders[middle] <= key:
+                first = middle
+            else:
+                stop = middle - 1
+        if counts[first] > 0:
+            rows[found] = row
+            places[found] = first
+            found += 1
+    return rows[:found].copy(), places[:found].copy()
+
+
+@_compile(_each("void", "uint64[::1], K[::1], int64"))
+def fold(into: U64, keys: NDArray[Any], shift: int) -> None:
+    """Mix a column into the composite key of each row; see `plain.fold`."""
+    for i in range(into.size):
+        mixed = (into[i] ^ np.uint64(np.int64(keys[i]) >> shift)) * GOLDEN
+        into[i] = mixed ^ (mixed >> _THIRTY_TWO)
+
+
+@_compile([f"{_PAIR}(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])"])
+def pair_up(rows: I64, places: I64, starts: I64, counts: I64, operations: I64) -> tuple[I64, I64]:
+    """Pair each found row with the operations of its constant; see `plain.pair_up`."""
+    total = 0
+    for j in range(places.size):
+        total += counts[places[j]]
+    paired = np.empty(total, np.int64)
+    chosen = np.empty(total, np.int64)
+    done = 0
+    for j in range(places.size):
+        start = starts[places[j]]
+        for k in range(counts[places[j]]):
+            paired[done] = rows[j]
+            chosen[done] = operations[start + k]
+            done += 1
+    return paired, chosen
+
+
+@_compile([f"{_PAIR}(int64[::1], int64)"])
+def group_order(groups: I64, n_groups: int) -> tuple[I64, I64]:
+    """Sort small numbers by counting; see `plain.group_order`."""
+    offsets = np.zeros(n_groups + 1, np.int64)
+    for i in range(groups.size):
+        if groups[i] >= 0:
+            offsets[groups[i] + 1] += 1
+    for g in range(n_groups):
+        offsets[g + 1] += offsets[g]
+    order = np.empty(offsets[n_groups], np.int64)
+    cursor = offsets[:-1].copy()
+    for i in range(groups.size):
+        group = groups[i]
+        if group >= 0:
+            order[cursor[group]] = i
+            cursor[group] += 1
+    return order, offsets
+
+
+KERNELS = Kernels(
+    name="numba",
+    find_direct=find_direct,
+    find_hashed=find_hashed,
+    find_intervals=find_intervals,
+    fold=fold,
+    pair_up=pair_up,
+    group_order=group_order,
+    texts=COMPILED,
+)

@@ -1,0 +1,185 @@
+"""The kernels in NumPy: they serve where nothing is compiled, and say what is right.
+
+Rules of the file: keys are a column's integers as they lie in memory; what
+they are compared with is int64. Rows and places come out ascending by row, so
+that pieces of a block can be put together without sorting.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+I64 = NDArray[np.int64]
+I32 = NDArray[np.int32]
+U64 = NDArray[np.uint64]
+
+GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
+"""2**64 divided by the golden ratio: multiplying by it spreads neighbours (Knuth, TAOCP 6.4)."""
+
+_SIX, _LOW_SIX, _ONE = np.uint64(6), np.uint64(63), np.uint64(1)
+
+
+def _wide(keys: NDArray[Any]) -> U64:
+    return keys.astype(np.int64, copy=False).view(np.uint64)
+
+
+def _test(bits: U64, at: U64) -> NDArray[np.bool_]:
+    words = bits[(at >> _SIX).view(np.int64)]
+    hit: NDArray[np.bool_] = ((words >> (at & _LOW_SIX)) & _ONE).astype(np.bool_)
+    return hit
+
+
+def find_direct(keys: NDArray[Any], base: int, bits: U64, slots: I32) -> tuple[I64, I64]:
+    """Find constants that lie close together, by offset.
+
+    Parameters
+    ----------
+    keys : ndarray, shape (n,)
+    base : int
+        The least constant.
+    bits : ndarray of uint64
+        Bit ``key - base`` is set for every constant. Not read by this twin.
+    slots : ndarray of int32
+        Place of the constant ``base + offset``, or -1.
+
+    Returns
+    -------
+    rows, places : ndarray of int64
+        Rows whose key is a constant, ascending, and the constant's place.
+    """
+    offset = _wide(keys) - np.uint64(base & 0xFFFF_FFFF_FFFF_FFFF)
+    within = offset < np.uint64(len(slots))
+    found = slots[np.where(within, offset, np.uint64(0)).view(np.int64)]
+    rows = ((found >= 0) & within).nonzero()[0]
+    return rows, found[rows].astype(np.int64)
+
+
+def find_hashed(keys: NDArray[Any], shift: int, bits: U64, heads: I64, constants: I64) -> tuple[I64, I64]:
+    """Find constants that lie anywhere, by hash.
+
+    A key's hash is ``key * GOLDEN``; its upper bits, after `shift`, choose a bit of
+    `bits` and, without their last six, an entry of `heads`.
+
+    Parameters
+    ----------
+    keys : ndarray, shape (n,)
+    shift : int
+    bits : ndarray of uint64, shape (2**(58 - shift),)
+    heads : ndarray of int64, shape (2**(58 - shift) + 1,)
+        Constants ``heads[i]:heads[i + 1]`` are those whose bit is in word i of `bits`.
+    constants : ndarray of int64, shape (n_constants,)
+        Distinct, ascending by hash.
+
+    Returns
+    -------
+    rows, places : ndarray of int64
+        Rows whose key is a constant, ascending, and the constant's index.
+    """
+    hashed = (_wide(keys) * GOLDEN) >> np.uint64(shift)
+    rows = _test(bits, hashed).nonzero()[0]
+    word = (hashed[rows] >> _SIX).view(np.int64)
+    place, stop, wanted = heads[word], heads[word + 1], keys[rows].astype(np.int64)
+    found = np.full(len(rows), -1, np.int64)
+    pending = np.arange(len(rows))
+    while len(pending):
+        pending = pending[place[pending] < stop[pending]]
+        hit = constants[place[pending]] == wanted[pending]
+        found[pending[hit]] = place[pending[hit]]
+        pending = pending[~hit]
+        place[pending] += 1
+    kept = (found >= 0).nonzero()[0]
+    return rows[kept], found[kept]
+
+
+def find_intervals(
+    keys: NDArray[Any], base: int, shift: int, bits: U64, heads: I64, borders: I64, counts: I64
+) -> tuple[I64, I64]:
+    """Find the elementary interval in which each key lies, if any constant covers it.
+
+    Parameters
+    ----------
+    keys : ndarray, shape (n,)
+    base, shift : int
+        A key's bucket is ``(key - base) >> shift``; no interval begins below `base`.
+    bits : ndarray of uint64
+        Bit i is set if bucket i meets a covered interval. The last bucket takes all larger keys.
+    heads : ndarray of int64, shape (len(bits) + 1,)
+        Keys whose bucket is in word i lie in interval ``heads[i]`` or a later one, up to ``heads[i + 1]``.
+    borders : ndarray of int64, shape (n_intervals,)
+        Where each elementary interval begins, ascending; it ends before the next.
+    counts : ndarray of int64, shape (n_intervals,)
+        How many constants cover each interval.
+
+    Returns
+    -------
+    rows, places : ndarray of int64
+        Rows whose key is covered, ascending, and the interval's index.
+    """
+    wide = keys.astype(np.int64, copy=False)
+    above = wide >= base
+    offset = (wide.view(np.uint64) - np.uint64(base & 0xFFFF_FFFF_FFFF_FFFF)) >> np.uint64(shift)
+    bucket = np.minimum(offset, np.uint64(64 * len(bits) - 1))
+    rows = (_test(bits, bucket) & above).nonzero()[0]
+    places = np.searchsorted(borders, wide[rows], side="right") - 1
+    covered = (counts[places] > 0).nonzero()[0]
+    return rows[covered], places[covered]
+
+
+def fold(into: U64, keys: NDArray[Any], shift: int) -> None:
+    """Mix a column, without its last `shift` bits, into the composite key of each row.
+
+    Parameters
+    ----------
+    into : ndarray of uint64, shape (n,)
+        Changed in place.
+    keys : ndarray, shape (n,)
+    shift : int
+    """
+    part = (keys.astype(np.int64, copy=False) >> np.int64(shift)).view(np.uint64)
+    np.bitwise_xor(into, part, out=into)
+    np.multiply(into, GOLDEN, out=into)
+    np.bitwise_xor(into, into >> np.uint64(32), out=into)
+
+
+def pair_up(rows: I64, places: I64, starts: I64, counts: I64, operations: I64) -> tuple[I64, I64]:
+    """Pair each found row with the operations of its constant.
+
+    Parameters
+    ----------
+    rows, places : ndarray of int64, shape (n,)
+    starts, counts : ndarray of int64
+        Operations ``starts[p]``, … of constant p.
+    operations : ndarray of int64
+
+    Returns
+    -------
+    rows, operations : ndarray of int64
+    """
+    times = counts[places]
+    total = int(times.sum())
+    ends = np.cumsum(times)
+    runs = np.arange(total) + np.repeat(starts[places] - (ends - times), times)
+    return np.repeat(rows, times), operations[runs]
+
+
+def group_order(groups: I64, n_groups: int) -> tuple[I64, I64]:
+    """Sort numbers from 0 to before `n_groups`, keeping the order of equals.
+
+    Negative numbers are left out.
+
+    Returns
+    -------
+    order : ndarray of int64
+        Indices of the numbers, ascending by number.
+    offsets : ndarray of int64, shape (n_groups + 1,)
+        Where each number's run begins and ends.
+    """
+    # Sixteen-bit numbers sort by radix, in linear time.
+    order = np.argsort(groups.astype(np.int16) if n_groups < 1 << 15 else groups, kind="stable")
+    order = order[int(np.count_nonzero(groups < 0)) :]
+    offsets = np.zeros(n_groups + 1, np.int64)
+    np.cumsum(np.bincount(groups[order], minlength=n_groups), out=offsets[1:])
+    return order, offsets

@@ -1,0 +1,282 @@
+"""Texts as slices of one heap of bytes: hashing, comparing, and a hash table of codes.
+
+Rules of the file: flat arrays only; a slice is a start and a length, and may
+be empty or lie at the very end. Nothing is decoded: equality is over all bytes
+and order is by bytes, which for UTF-8 is the order of code points. The table
+holds codes in open addressing, placed by the low bits of a 32-bit tag; a tag
+never proves equality, the bytes do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+U8 = NDArray[np.uint8]
+U32 = NDArray[np.uint32]
+U64 = NDArray[np.uint64]
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
+_MIX_1 = np.uint64(0xBF58_476D_1CE4_E5B9)
+_MIX_2 = np.uint64(0x94D0_49BB_1331_11EB)
+_WORD = (1 << 64) - 1
+
+_KEPT = np.array([(1 << (8 * n)) - 1 for n in range(9)], np.uint64)
+"""Which bits of a word belong to its first n bytes."""
+
+_FEW = 8
+"""So few slices are walked one by one: a long one is no call per word."""
+
+
+def mix(words: U64) -> U64:
+    """Scramble 64-bit words bijectively (the finalizer of SplitMix64, Steele et al. 2014)."""
+    words = (words ^ (words >> np.uint64(30))) * _MIX_1
+    words = (words ^ (words >> np.uint64(27))) * _MIX_2
+    mixed: U64 = words ^ (words >> np.uint64(31))
+    return mixed
+
+
+def _mix_one(word: int) -> int:
+    word = ((word ^ (word >> 30)) * int(_MIX_1)) & _WORD
+    word = ((word ^ (word >> 27)) * int(_MIX_2)) & _WORD
+    return word ^ (word >> 31)
+
+
+def load_words(heap: U8, starts: I64, lengths: I64) -> U64:
+    """Give the first eight bytes of each slice as a little-endian word, zero padded."""
+    if len(heap) < 8:
+        heap = np.concatenate([heap, np.zeros(8, np.uint8)])
+    words: U64 = np.ndarray((len(heap) - 7,), "<u8", np.ascontiguousarray(heap), 0, (1,))
+    last = len(heap) - 8
+    at = np.minimum(starts, last)
+    # Slices that begin in the last seven bytes are read from further left.
+    shift = np.minimum(starts - at, 7).astype(np.uint64) << np.uint64(3)
+    found: U64 = (words[at] >> shift) & _KEPT[np.clip(lengths, 0, 8)]
+    return found
+
+
+def load_prefixes(heap: U8, starts: I64, lengths: I64) -> U64:
+    """Give the first eight bytes of each slice as a number that sorts as they do."""
+    return load_words(heap, starts, lengths).byteswap()
+
+
+def hash_slices(heap: U8, starts: I64, lengths: I64, seed: np.uint64) -> U64:
+    """Hash slices in words of eight bytes, zero padded, with the length mixed in first."""
+    state = mix(lengths.astype(np.uint64) + _GOLDEN ^ seed)
+    active = np.arange(len(starts))
+    done = 0
+    while True:
+        active = active[lengths[active] > done]
+        if len(active) <= _FEW:
+            break
+        words = load_words(heap, starts[active] + done, lengths[active] - done)
+        state[active] = mix((state[active] ^ words) + _GOLDEN)
+        done += 8
+    for row in active.tolist():
+        start = int(starts[row])
+        data = heap[start + done : start + int(lengths[row])].tobytes()
+        padded = data.ljust((len(data) + 7) // 8 * 8, b"\0")
+        one = int(state[row])
+        for word in np.frombuffer(padded, "<u8").tolist():
+            one = _mix_one(((one ^ word) + int(_GOLDEN)) & _WORD)
+        state[row] = one
+    return mix(state)
+
+
+def equal_slices(
+    left: U8, left_starts: I64, left_lengths: I64, right: U8, right_starts: I64, right_lengths: I64
+) -> Mask:
+    """Give where slices of two heaps are equal, pair by pair."""
+    equal: Mask = left_lengths == right_lengths
+    active = equal.nonzero()[0]
+    done = 0
+    while True:
+        active = active[left_lengths[active] > done]
+        if len(active) <= _FEW:
+            break
+        rest = left_lengths[active] - done
+        same = load_words(left, left_starts[active] + done, rest) == load_words(
+            right, right_starts[active] + done, rest
+        )
+        equal[active[~same]] = False
+        active = active[same]
+        done += 8
+    for row in active.tolist():
+        start, other, length = int(left_starts[row]), int(right_starts[row]), int(left_lengths[row])
+        equal[row] = np.array_equal(left[start + done : start + length], right[other + done : other + length])
+    return equal
+
+
+def compare_slices(
+    left: U8, left_starts: I64, left_lengths: I64, right: U8, right_starts: I64, right_lengths: I64
+) -> NDArray[np.int8]:
+    """Give -1, 0 or 1 as slices of one heap sort before, with or after those of another."""
+    result = np.sign(left_lengths - right_lengths).astype(np.int8)
+    shorter = np.minimum(left_lengths, right_lengths)
+    active = np.arange(len(left_starts))
+    done = 0
+    while True:
+        active = active[shorter[active] > done]
+        if len(active) <= _FEW:
+            break
+        rest = shorter[active] - done
+        a = load_prefixes(left, left_starts[active] + done, rest)
+        b = load_prefixes(right, right_starts[active] + done, rest)
+        differ = a != b
+        result[active[differ]] = np.where(a < b, -1, 1)[differ]
+        active = active[~differ]
+        done += 8
+    for row in active.tolist():
+        start, other, length = int(left_starts[row]), int(right_starts[row]), int(shorter[row])
+        a_bytes = left[start + done : start + length].tobytes()
+        b_bytes = right[other + done : other + length].tobytes()
+        if a_bytes != b_bytes:
+            result[row] = -1 if a_bytes < b_bytes else 1
+    return result
+
+
+def gather_slices(heap: U8, starts: I64, lengths: I64) -> U8:
+    """Copy slices end to end."""
+    total = int(lengths.sum())
+    if total == 0:
+        return np.zeros(0, np.uint8)
+    ends = np.cumsum(lengths)
+    if total > 64 * len(lengths):
+        data = memoryview(np.ascontiguousarray(heap))
+        pairs = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
+        return np.frombuffer(b"".join([data[start:stop] for start, stop in pairs]), np.uint8)
+    copied: U8 = heap[np.arange(total) + np.repeat(starts - (ends - lengths), lengths)]
+    return copied
+
+
+def find_codes(
+    table: I32,
+    tags: U32,
+    heap: U8,
+    offsets: NDArray[Any],
+    hashes: U64,
+    sought: U8,
+    starts: I64,
+    lengths: I64,
+) -> I64:
+    """Look texts up in a hash table.
+
+    Parameters
+    ----------
+    table : ndarray of int32, shape (a power of two,)
+        Codes; -1 where free. At least one slot is free.
+    tags : ndarray of uint32, shape (at least n_codes,)
+    heap, offsets : ndarray
+        Text c is ``heap[offsets[c]:offsets[c + 1]]``.
+    hashes : ndarray of uint64, shape (n,)
+        Of what is sought; the upper half is the tag.
+    sought, starts, lengths : ndarray
+        What is sought, in a heap of its own.
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+        Codes, -1 for what is not there.
+    """
+    found = np.full(len(hashes), -1, np.int64)
+    mask = np.int64(len(table) - 1)
+    wanted = (hashes >> np.uint64(32)).astype(np.uint32)
+    active = np.arange(len(hashes))
+    slots = wanted.astype(np.int64) & mask
+    while len(active):
+        codes = table[slots].astype(np.int64)
+        used = codes >= 0
+        active, codes, slots = active[used], codes[used], slots[used]
+        alike = (tags[codes] == wanted[active]).nonzero()[0]
+        if len(alike):
+            some, at = active[alike], codes[alike]
+            begins = offsets[at].astype(np.int64)
+            same = equal_slices(
+                sought, starts[some], lengths[some], heap, begins, offsets[at + 1].astype(np.int64) - begins
+            )
+            found[some[same]] = at[same]
+            keep = np.ones(len(active), np.bool_)
+            keep[alike[same]] = False
+            active, slots = active[keep], slots[keep]
+        slots = (slots + 1) & mask
+    return found
+
+
+def place_codes(table: I32, tags: U32, first: int, stop: int) -> None:
+    """Put codes ``first:stop``, none of which is there, into a table with room for them."""
+    mask = np.int64(len(table) - 1)
+    codes = np.arange(first, stop, dtype=np.int64)
+    slots = tags[first:stop].astype(np.int64) & mask
+    while len(codes):
+        free = table[slots] < 0
+        table[slots[free]] = codes[free]
+        # Of codes that meet in one free slot, one is in it now; the others go on.
+        waiting = table[slots] != codes
+        codes, slots = codes[waiting], (slots[waiting] + 1) & mask
+
+
+def first_of_equals(hashes: U64) -> I64:
+    """Give the first place of each distinct hash, ascending."""
+    _, first = np.unique(hashes, return_index=True)
+    first.sort()
+    return first.astype(np.int64, copy=False)
+
+
+def sort_slices(heap: U8, starts: I64, lengths: I64) -> I64:
+    """Give the order of slices, which are distinct, by their bytes."""
+    words = load_prefixes(heap, starts, lengths)
+    order = np.argsort(words)
+    # Runs of equal words are sorted by the next word, as long as a member has more bytes.
+    ordered = words[order]
+    begins = np.append(True, ordered[1:] != ordered[:-1]) if len(order) else np.zeros(0, np.bool_)
+    places, runs = _unsettled(begins, np.arange(len(order)), np.ones(len(order), np.bool_))
+    done = 8
+    while len(places):
+        members = order[places]
+        if len(places) <= 8 * _FEW:
+            sizes = lengths[members]
+            some = zip(starts[members].tolist(), sizes.tolist(), strict=True)
+            tails = [heap[start + done : start + size].tobytes() for start, size in some]
+            few = sorted(range(len(members)), key=lambda i: (runs[i], tails[i], sizes[i]))  # noqa: B023
+            order[places] = members[few]
+            break
+        rest = lengths[members] - done
+        words = load_prefixes(heap, starts[members] + done, rest)
+        inner = np.lexsort((rest, words, runs))
+        order[places] = members[inner]
+        words, runs, rest = words[inner], runs[inner], rest[inner]
+        begins = np.append(True, (words[1:] != words[:-1]) | (runs[1:] != runs[:-1]))
+        places, runs = _unsettled(begins, places, rest > 8)
+        done += 8
+    return order.astype(np.int64, copy=False)
+
+
+def _unsettled(begins: Mask, places: I64, longer: Mask) -> tuple[I64, I64]:
+    """Give the members of runs of several in which one has more bytes, and their run's number."""
+    if len(begins) == 0:
+        return places, places
+    run = np.cumsum(begins) - 1
+    several = np.bincount(run) > 1
+    undecided = np.bincount(run, longer) > 0
+    keep = (several & undecided)[run].nonzero()[0]
+    return places[keep], run[keep]
+
+
+class TextKernels(NamedTuple):
+    """A set of these functions, of which the compiled ones have their own."""
+
+    hash_slices: Callable[[U8, I64, I64, np.uint64], U64]
+    equal_slices: Callable[[U8, I64, I64, U8, I64, I64], Mask]
+    compare_slices: Callable[[U8, I64, I64, U8, I64, I64], NDArray[np.int8]]
+    gather_slices: Callable[[U8, I64, I64], U8]
+    find_codes: Callable[[I32, U32, U8, NDArray[Any], U64, U8, I64, I64], I64]
+    place_codes: Callable[[I32, U32, int, int], None]
+
+
+PLAIN = TextKernels(hash_slices, equal_slices, compare_slices, gather_slices, find_codes, place_codes)

@@ -1,0 +1,192 @@
+"""The text kernels compiled by numba: twins of `crescando.engine.kernels.texts`.
+
+Rules of the file: as in `crescando.engine.kernels.compiled`. What is only read
+may be read-only, as arrays that came over the wire are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numpy.typing import NDArray
+
+from crescando.engine.kernels.texts import I32, I64, U8, U32, U64, Mask, TextKernels
+
+_GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
+_MIX_1 = np.uint64(0xBF58_476D_1CE4_E5B9)
+_MIX_2 = np.uint64(0x94D0_49BB_1331_11EB)
+_THIRTY, _TWENTY_SEVEN, _THIRTY_ONE, _THIRTY_TWO = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
+_EIGHT = np.uint64(8)
+
+
+def _read(kind: Any) -> Any:
+    return types.Array(kind, 1, "C", readonly=True)
+
+
+_BYTES, _INTS, _WORDS, _TAGS = (
+    _read(types.uint8),
+    _read(types.int64),
+    _read(types.uint64),
+    _read(types.uint32),
+)
+
+
+def _compile(*signatures: Any) -> Callable[[Callable[..., Any]], Any]:
+    some: Sequence[Any] = list(signatures)
+    return njit(some, cache=True, nogil=True, boundscheck=False, error_model="numpy")
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _mix(word: Any) -> Any:
+    word = (word ^ (word >> _THIRTY)) * _MIX_1
+    word = (word ^ (word >> _TWENTY_SEVEN)) * _MIX_2
+    return word ^ (word >> _THIRTY_ONE)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _word(heap: Any, at: Any, count: Any) -> Any:
+    """Read up to eight bytes as a little-endian word."""
+    word = np.uint64(0)
+    for i in range(count):
+        word |= np.uint64(heap[at + i]) << (np.uint64(i) * _EIGHT)
+    return word
+
+
+@_compile(types.uint64[::1](_BYTES, _INTS, _INTS, types.uint64))
+def hash_slices(heap: U8, starts: I64, lengths: I64, seed: np.uint64) -> U64:
+    """Hash slices; see `texts.hash_slices`."""
+    hashes = np.empty(starts.size, np.uint64)
+    for row in range(starts.size):
+        at, length = starts[row], lengths[row]
+        state = _mix((np.uint64(length) + _GOLDEN) ^ seed)
+        stop = at + (length & ~7)
+        while at < stop:
+            # Written out: the compiler makes one load of it.
+            word = (
+                np.uint64(heap[at])
+                | np.uint64(heap[at + 1]) << np.uint64(8)
+                | np.uint64(heap[at + 2]) << np.uint64(16)
+                | np.uint64(heap[at + 3]) << np.uint64(24)
+                | np.uint64(heap[at + 4]) << np.uint64(32)
+                | np.uint64(heap[at + 5]) << np.uint64(40)
+                | np.uint64(heap[at + 6]) << np.uint64(48)
+                | np.uint64(heap[at + 7]) << np.uint64(56)
+            )
+            state = _mix((state ^ word) + _GOLDEN)
+            at += 8
+        if length & 7:
+            state = _mix((state ^ _word(heap, at, length & 7)) + _GOLDEN)
+        hashes[row] = _mix(state)
+    return hashes
+
+
+@_compile(types.boolean[::1](_BYTES, _INTS, _INTS, _BYTES, _INTS, _INTS))
+def equal_slices(
+    left: U8, left_starts: I64, left_lengths: I64, right: U8, right_starts: I64, right_lengths: I64
+) -> Mask:
+    """Give where slices are equal; see `texts.equal_slices`."""
+    equal = np.empty(left_starts.size, np.bool_)
+    for row in range(left_starts.size):
+        length = left_lengths[row]
+        same = length == right_lengths[row]
+        if same:
+            a, b = left_starts[row], right_starts[row]
+            for i in range(length):
+                if left[a + i] != right[b + i]:
+                    same = False
+                    break
+        equal[row] = same
+    return equal
+
+
+@_compile(types.int8[::1](_BYTES, _INTS, _INTS, _BYTES, _INTS, _INTS))
+def compare_slices(
+    left: U8, left_starts: I64, left_lengths: I64, right: U8, right_starts: I64, right_lengths: I64
+) -> NDArray[np.int8]:
+    """Compare slices; see `texts.compare_slices`."""
+    result = np.empty(left_starts.size, np.int8)
+    for row in range(left_starts.size):
+        a, b = left_starts[row], right_starts[row]
+        n, m = left_lengths[row], right_lengths[row]
+        sign = 0 if n == m else (-1 if n < m else 1)
+        for i in range(min(n, m)):
+            if left[a + i] != right[b + i]:
+                sign = -1 if left[a + i] < right[b + i] else 1
+                break
+        result[row] = sign
+    return result
+
+
+@_compile(types.uint8[::1](_BYTES, _INTS, _INTS))
+def gather_slices(heap: U8, starts: I64, lengths: I64) -> U8:
+    """Copy slices end to end; see `texts.gather_slices`."""
+    total = 0
+    for row in range(starts.size):
+        total += lengths[row]
+    copied = np.empty(total, np.uint8)
+    done = 0
+    for row in range(starts.size):
+        start, length = starts[row], lengths[row]
+        for i in range(length):
+            copied[done + i] = heap[start + i]
+        done += length
+    return copied
+
+
+def _find_signature(offsets: Any) -> Any:
+    table = _read(types.int32)
+    return types.int64[::1](table, _TAGS, _BYTES, _read(offsets), _WORDS, _BYTES, _INTS, _INTS)
+
+
+@_compile(_find_signature(types.uint32), _find_signature(types.int64))
+def find_codes(
+    table: I32,
+    tags: U32,
+    heap: U8,
+    offsets: NDArray[Any],
+    hashes: U64,
+    sought: U8,
+    starts: I64,
+    lengths: I64,
+) -> I64:
+    """Look texts up in a hash table; see `texts.find_codes`."""
+    found = np.empty(hashes.size, np.int64)
+    mask = np.int64(table.size - 1)
+    for row in range(hashes.size):
+        tag = np.uint32(hashes[row] >> _THIRTY_TWO)
+        slot = np.int64(tag) & mask
+        code = np.int64(table[slot])
+        while code >= 0:
+            if tags[code] == tag:
+                begin = np.int64(offsets[code])
+                length = np.int64(offsets[code + 1]) - begin
+                if length == lengths[row]:
+                    start = starts[row]
+                    same = True
+                    for i in range(length):
+                        if heap[begin + i] != sought[start + i]:
+                            same = False
+                            break
+                    if same:
+                        break
+            slot = (slot + 1) & mask
+            code = np.int64(table[slot])
+        found[row] = code
+    return found
+
+
+@_compile(types.void(types.int32[::1], _TAGS, types.int64, types.int64))
+def place_codes(table: I32, tags: U32, first: int, stop: int) -> None:
+    """Put codes into a table; see `texts.place_codes`."""
+    mask = np.int64(table.size - 1)
+    for code in range(first, stop):
+        slot = np.int64(tags[code]) & mask
+        while table[slot] >= 0:
+            slot = (slot + 1) & mask
+        table[slot] = code
+
+
+COMPILED = TextKernels(hash_slices, equal_slices, compare_slices, gather_slices, find_codes, place_codes)
