@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from crescando.engine.partition import ring_positions
-from crescando.engine.ranges import key_constant, key_ranges
+from crescando.engine.ranges import key_constant, key_ranges, number_of
 from crescando.engine.statement import PHYSICAL, Apply, Column, ColumnRef, Parameter, Term
 from crescando.schema import DataType, TableSchema
 from crescando.types import FULL_RING, KeyRange
@@ -46,7 +46,8 @@ class Reach:
         if self._is_everywhere:
             return [(FULL_RING,)] * len(parameters)
         if self._point is not None and len(parameters) > 1:
-            return self._points([each[self._point] for each in parameters])
+            kind, place = self._point.type, self._point.index
+            return self._points([number_of(kind, each[place]) for each in parameters])
         return [key_ranges(self._schema, self._where, each) for each in parameters]
 
     def _points(self, constants: Sequence[Any]) -> list[Ranges]:
@@ -77,12 +78,12 @@ def _names_column(term: Term, column: int) -> bool:
     return False
 
 
-def _point_parameter(where: Term, column: int) -> int | None:
+def _point_parameter(where: Term, column: int) -> Parameter | None:
     """Give the parameter that a conjunct demands the key to equal, if there is one."""
     conjuncts = where.args if isinstance(where, Apply) and where.op == "and" else (where,)
     for each in conjuncts:
         if isinstance(each, Apply) and each.op == "=":
             left, right = each.args
             if isinstance(left, ColumnRef) and left.column == column and isinstance(right, Parameter):
-                return right.index
+                return right
     return None

@@ -11,11 +11,16 @@ changing either is a new `version` and moves all data.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crescando.engine import kernels
+from crescando.engine.heap import Texts
+from crescando.engine.kernels.texts import mix
+from crescando.engine.scaled import to_floats
 from crescando.engine.statement import PHYSICAL, Column, Scalar
 from crescando.errors import SpecError
 from crescando.schema import DataType, HashPartition, RangePartition, TableSchema
@@ -28,16 +33,6 @@ _DIGITS = 7
 """Bytes of a string that a range function looks at, after the common prefix: 257**7 < 2**63."""
 
 _GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
-_MIX_1 = np.uint64(0xBF58_476D_1CE4_E5B9)
-_MIX_2 = np.uint64(0x94D0_49BB_1331_11EB)
-
-
-def mix(words: U64) -> U64:
-    """Scramble 64-bit words bijectively (the finalizer of SplitMix64, Steele et al. 2014)."""
-    words = (words ^ (words >> np.uint64(30))) * _MIX_1
-    words = (words ^ (words >> np.uint64(27))) * _MIX_2
-    mixed: U64 = words ^ (words >> np.uint64(31))
-    return mixed
 
 
 def ring_positions(schema: TableSchema, column: Column) -> U64:
@@ -66,6 +61,8 @@ def ring_positions(schema: TableSchema, column: Column) -> U64:
         positions = _string_positions(partition, column)
     elif isinstance(partition, HashPartition):
         positions = _hash_words(canonical_words(column.type, column.values), partition.salt)
+    elif column.type.is_decimal:
+        positions = _spread_numbers(partition, to_floats(column.values, column.type.scale))
     else:
         positions = _spread_numbers(partition, column.values)
     if column.valid is not None:
@@ -85,11 +82,11 @@ def position_of(schema: TableSchema, value: Scalar) -> int:
     return int(ring_positions(schema, column)[0])
 
 
-def spread_position(partition: RangePartition, value: int | float | str) -> int:
+def spread_position(partition: RangePartition, value: int | float | Fraction | str) -> int:
     """Give where a *bound* of any number type, or a text, lies under a range function.
 
     Unlike `position_of` the value need not fit the column's type; the map is
-    still monotone against it, since all numbers go through float64.
+    still monotone against it, since all numbers go through the nearest float64.
     """
     if isinstance(value, str):
         return _spread_strings(partition, [value])[0]
@@ -119,36 +116,26 @@ def _hash_words(words: U64, salt: int) -> U64:
     return mix(mix(words ^ _seed(salt)) + _GOLDEN)
 
 
-def hash_strings(texts: list[str], salt: int) -> U64:
-    """Hash UTF-8 bytes in words of eight, zero padded, with the length mixed in first."""
-    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
-    lengths = np.fromiter((len(data) for data in encoded), np.int64, len(encoded))
-    n_words = (lengths + 7) // 8
-    hashes = mix(lengths.view(np.uint64) + _GOLDEN ^ _seed(salt))
-    for count in np.unique(n_words).tolist():
-        chosen = (n_words == count).nonzero()[0]
-        width = 8 * count
-        joined = b"".join(encoded[index].ljust(width, b"\0") for index in chosen.tolist())
-        words = np.frombuffer(joined, "<u8").reshape(len(chosen), count)
-        state = hashes[chosen]
-        for word in range(count):
-            state = mix((state ^ words[:, word]) + _GOLDEN)
-        hashes[chosen] = state
-    return mix(hashes)
+def hash_list(texts: Texts, salt: int) -> U64:
+    """Hash the bytes of texts in words of eight, zero padded, with the length mixed in first."""
+    return kernels.active().texts.hash_slices(texts.heap, texts.starts, texts.lengths, _seed(salt))
 
 
 def _string_positions(partition: HashPartition | RangePartition, column: Column) -> U64:
     """Map each distinct string once, then spread the results over the codes."""
     if len(column.values) == 0:
         return np.zeros(0, np.uint64)
-    codes = column.values
-    if column.valid is not None:
-        codes = np.where(column.valid, codes, -1)
-    used, where = np.unique(codes, return_inverse=True)
-    texts = [column.dictionary[code] if code >= 0 else "" for code in used.tolist()]
+    valid = True if column.valid is None else column.valid
+    codes = np.where(valid, column.values, 0).astype(np.int64)
+    if not len(column.texts):
+        return np.zeros(len(codes), np.uint64)  # All are NULL.
+    texts = column.texts
+    if len(texts) > 2 * len(codes):
+        used, codes = np.unique(codes, return_inverse=True)
+        texts = texts.take(used)
     if isinstance(partition, HashPartition):
-        return hash_strings(texts, partition.salt)[where]
-    return np.array(_spread_strings(partition, texts), np.uint64)[where]
+        return hash_list(texts, partition.salt)[codes]
+    return np.array(_spread_strings(partition, texts.to_list()), np.uint64)[codes]
 
 
 def _spread_numbers(partition: RangePartition, values: NDArray[Any]) -> U64:

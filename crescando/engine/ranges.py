@@ -8,6 +8,8 @@ states the ranges of each operation; the predicate is evaluated in full anyway.
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -106,26 +108,36 @@ def merge_neighbours(ranges: Ranges) -> Ranges:
     return tuple(merged)
 
 
-def key_constant(kind: DataType, value: Scalar) -> Scalar:
-    """Fold a constant into a column type's own values; None if none is equal to it."""
+def number_of(kind: DataType, value: Any) -> Any:
+    """Give a physical constant as the number that it is; only decimals differ from it."""
+    return value if value is None or not kind.is_decimal else Fraction(value, 10**kind.scale)
+
+
+def key_constant(kind: DataType, value: Scalar | Fraction) -> Scalar:
+    """Fold a constant (see `number_of`) into a column type's own physical values; None if none equals it."""
     if value is None or kind in (DataType.STRING, DataType.BOOL):
-        return value
+        return value  # type: ignore[return-value]
     if kind.is_float:
         return _float_constant(kind, value)
-    if isinstance(value, float):
-        if not value.is_integer():
-            return None
-        value = int(value)
-    bounds = np.iinfo(PHYSICAL[kind])
-    return value if bounds.min <= int(value) <= bounds.max else None
+    if isinstance(value, int) and not kind.is_decimal:
+        bounds = np.iinfo(PHYSICAL[kind])
+        return value if bounds.min <= value <= bounds.max else None
+    if isinstance(value, (str, bytes)) or not math.isfinite(value):
+        return None
+    units = Fraction(value) * 10**kind.scale
+    if units.denominator != 1:
+        return None
+    if kind.is_decimal:
+        return int(units) if abs(units) < 10**kind.precision else None
+    return key_constant(kind, int(units))
 
 
-def _float_constant(kind: DataType, value: Scalar) -> float | None:
+def _float_constant(kind: DataType, value: Scalar | Fraction) -> float | None:
     try:
         wide = float(value)  # type: ignore[arg-type]
     except OverflowError:
         return None
-    if isinstance(value, int) and wide != value:
+    if isinstance(value, (int, Fraction)) and wide != value:
         return None
     with np.errstate(over="ignore"):
         narrow = float(PHYSICAL[kind].type(wide))
@@ -156,7 +168,10 @@ def _touched(schema: TableSchema, term: Term, parameters: tuple[Any, ...]) -> Ra
         return _FULL
     if left.column != schema.column(schema.partition_key).id:
         return _FULL
-    return _compared(schema, op, parameters[right.index])
+    constant = parameters[right.index]
+    if right.many:
+        return _compared(schema, op, tuple(number_of(right.type, each) for each in constant))
+    return _compared(schema, op, number_of(right.type, constant))
 
 
 def _compared(schema: TableSchema, op: str, constant: Any) -> Ranges:
@@ -182,6 +197,6 @@ def _compared(schema: TableSchema, op: str, constant: Any) -> Ranges:
     return (KeyRange(bound, RING_MAX),)
 
 
-def _equal(schema: TableSchema, constant: Scalar) -> tuple[int, ...]:
+def _equal(schema: TableSchema, constant: Scalar | Fraction) -> tuple[int, ...]:
     folded = key_constant(schema.column(schema.partition_key).type, constant)
     return () if folded is None else (position_of(schema, folded),)

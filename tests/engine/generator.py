@@ -228,13 +228,15 @@ class World:
         reference = ColumnRef(column.id, column.type)
         op = random.choice(("=", "=", "=", "<>", "<", "<=", ">", ">=", "in", "in"))
         kind = column.type
-        if kind.is_number and not self.plain and random.random() < 0.25:
+        if kind.is_number and not self.plain and random.random() < (0.5 if kind.is_decimal else 0.25):
             kind = random.choice(NUMBERS)
         if op == "in":
             many = lambda: tuple(self.nullable_value(kind, 0.08) for _ in range(random.randrange(0, 4)))  # noqa: E731
             return Apply("in", (reference, self._parameter(kind, many, many=True)), BOOL)
         if random.random() < 0.12:
-            other = self._column_of(*(NUMBERS if column.type.is_number else (column.type,)))
+            # SQLite keeps decimals in units.
+            alike = [n for n in NUMBERS if not self.plain or n.is_decimal == column.type.is_decimal]
+            other = self._column_of(*(alike if column.type.is_number else (column.type,)))
             if other is not None:
                 return Apply(op, (reference, other), BOOL)
         arguments = (reference, self._parameter(kind))
@@ -312,7 +314,7 @@ class World:
             return Apply("nullif", (self.term(kind, depth - 1), self._parameter(kind)), kind)
         if style < 0.45 and not self.plain:
             source = random.choice(
-                [k for k in (BOOL, *NUMBERS, STRING, DATE, TIMESTAMP) if can_cast(k, kind) and k is not kind]
+                [k for k in (BOOL, *NUMBERS, STRING, DATE, TIMESTAMP) if can_cast(k, kind)]
             )
             column = self._column_of(source)
             if column is not None:
@@ -353,7 +355,11 @@ class World:
             return Apply(random.choice(ops), (self.term(FLOAT64, depth - 1),), FLOAT64)
         if not self.plain and random.random() < 0.2 and (whole := self._column_of(*INTEGERS)) is not None:
             return Apply("truediv", (whole, self.term(INT64, depth - 1)), FLOAT64)
-        if not self.plain and random.random() < 0.2 and (exact := self._column_of(MONEY, RATE, SHARE)) is not None:
+        if (
+            not self.plain
+            and random.random() < 0.2
+            and (exact := self._column_of(MONEY, RATE, SHARE)) is not None
+        ):
             divisor = self.term(random.choice((INT64, SUM)), depth - 1)
             return Apply(random.choice(("div", "truediv")), (exact, divisor), FLOAT64)
         ops = ("+", "-", "*") if self.plain else ("+", "-", "*", "div", "floordiv", "%", "truediv")

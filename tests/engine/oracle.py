@@ -684,7 +684,7 @@ def null_first(left: Any, right: Any) -> int:
     return order(left, right)
 
 
-def aggregate(function: str, n_rows: int | None, values: list[Any], kind: DataType | None) -> Any:
+def aggregate(function: str, n_rows: int | None, values: list[Any], kind: DataType | None = None) -> Any:
     """Compute one aggregate; sums of floats are exact until the last step."""
     if n_rows is not None:
         return n_rows

@@ -1,6 +1,7 @@
 """The same statements on SQLite, for the part of the grammar that both compute alike.
 
-Columns have no declared type, so that SQLite converts nothing; constraints are
+Columns have no declared type, so that SQLite converts nothing; decimals are whole
+numbers of their units, which must not meet numbers of another scale; constraints are
 CHECKs and keys, and ``OR IGNORE`` skips a row that breaks one, as a rejected
 row keeps its values.
 """
@@ -40,6 +41,8 @@ class SqliteTwin:
         if column.type in (DataType.INT8, DataType.INT16, DataType.INT32):
             bounds = np.iinfo(PHYSICAL[column.type])
             parts.append(f"CHECK ({column.name} BETWEEN {bounds.min} AND {bounds.max})")
+        elif column.type.is_decimal:
+            parts.append(f"CHECK (abs({column.name}) < {10**column.type.precision})")
         return " ".join(parts)
 
     def close(self) -> None:

@@ -13,11 +13,13 @@ import operator
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from crescando.engine.decimals import write
 from crescando.engine.functions import DATE_MAX, DATE_MIN, TEXT_MAX, Cause
 from crescando.engine.statement import Apply
 from crescando.engine.texts import like_matcher, parse_text
@@ -36,6 +38,11 @@ _DIGITS_MAX = 400
 def is_nan(value: Any) -> bool:
     """Say whether a value is NaN."""
     return isinstance(value, float) and value != value
+
+
+def number(value: Any, kind: DataType) -> Any:
+    """Give a value that is not NULL as the number that it is; only decimals differ from it."""
+    return Fraction(value, 10**kind.scale) if kind.is_decimal else value
 
 
 def canonical(value: Any) -> Any:
@@ -69,13 +76,17 @@ def fits(value: int, kind: DataType) -> bool:
     return -half <= value < half
 
 
-def widen(value: Any, kind: DataType) -> Any:
-    """Give a number as the type that several terms share: whole numbers become floats if it is one."""
-    return float(value) if kind.is_float and value is not None else value
+def widen(value: Any, source: DataType, kind: DataType) -> Any:
+    """Give a value as the type that several terms share; only numbers differ, where none is lost."""
+    return value if value is None or source is kind else to_number(number(value, source), kind)
 
 
-def to_number(value: bool | int | float, target: DataType) -> Any:
-    """Convert a number (or a bool) to a number type, or say why it cannot be."""
+def to_number(value: bool | int | float | Fraction, target: DataType) -> Any:
+    """Convert a number (see `number`) or a bool to a number type, or say why it cannot be."""
+    if target.is_decimal:
+        return _to_decimal(value, target)
+    if isinstance(value, Fraction):
+        value = float(value) if target.is_float else math.trunc(value)
     if target is DataType.FLOAT64:
         return float(value)
     if target is DataType.FLOAT32:
@@ -85,6 +96,21 @@ def to_number(value: bool | int | float, target: DataType) -> Any:
             return Cause.INVALID_CONVERSION
         return math.trunc(value)
     return int(value) if fits(int(value), target) else Cause.OUT_OF_RANGE
+
+
+def _to_decimal(value: int | float | Fraction, target: DataType) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return Cause.INVALID_CONVERSION
+    units = half_away(Fraction(value) * 10**target.scale)
+    if abs(units) < 10**target.precision:
+        return units
+    return Cause.INVALID_CONVERSION if isinstance(value, float) else Cause.OUT_OF_RANGE
+
+
+def half_away(value: Fraction) -> int:
+    """Round to a whole number, ties away from zero."""
+    magnitude = math.floor(abs(value) + Fraction(1, 2))
+    return -magnitude if value < 0 else magnitude
 
 
 def _to_float32(value: int | float) -> Any:
@@ -110,6 +136,8 @@ def rule_of(term: Apply) -> Rule:
     op, kinds = term.op, [argument.type for argument in term.args]
     if op in _BY_ORDER:
         return _comparison(op, kinds)
+    if op in _BINARY and any(kind.is_decimal for kind in kinds):
+        return _on_decimals(op, kinds, term.type)
     if op in _BINARY:
         if op != "truediv" and any(kind.is_float for kind in kinds):
             return _REAL[op]
@@ -123,14 +151,20 @@ def rule_of(term: Apply) -> Rule:
     if op in ("neg", "abs"):
         return _magnitude(operator.neg if op == "neg" else abs, term.type)
     if op == "round":
-        return _rounding(term.type)
+        return _decimal_rounding(term.type) if term.type.is_decimal else _rounding(term.type)
+    if op == "floor" and kinds[0].is_decimal:
+        return lambda value: value // 10 ** kinds[0].scale
     if op == "coalesce":
-        return lambda *values: widen(next((v for v in values if v is not None), None), term.type)
+        return _coalesce(kinds, term.type)
+    if op == "nullif":
+        return _nullif(kinds)
     return _PLAIN[op]
 
 
 def _comparison(op: str, kinds: list[DataType]) -> Rule:
-    test = _BY_ORDER[op]
+    test, (left, right) = _BY_ORDER[op], kinds
+    if left.is_decimal or right.is_decimal:
+        return lambda a, b: test(order(number(a, left), number(b, right)), 0)
     if not any(kind.is_float for kind in kinds):
         return test
     return lambda a, b: test(order(a, b), 0)
@@ -197,8 +231,45 @@ _REAL: dict[str, Rule] = {
 }
 
 
+_ON_FRACTIONS: dict[str, Rule] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "floordiv": operator.floordiv,
+    "%": lambda a, b: -(-a % abs(b)) if a < 0 else a % abs(b),
+}
+
+
+def _on_decimals(op: str, kinds: list[DataType], target: DataType) -> Rule:
+    """Work on exact fractions; beside a float, on floats."""
+    left, right = kinds
+    if left.is_float or right.is_float:
+        real = _real_div if op == "truediv" else _REAL[op]
+        return lambda a, b: real(float(number(a, left)), float(number(b, right)))
+
+    def exact(a: int, b: int) -> Any:
+        if b == 0 and op not in ("+", "-", "*"):
+            return Cause.DIVISION_BY_ZERO
+        x, y = Fraction(number(a, left)), Fraction(number(b, right))
+        if target.is_float:
+            return float(x / y)
+        units = int(_ON_FRACTIONS[op](x, y) * 10**target.scale)
+        return units if abs(units) < 10**target.precision else Cause.OVERFLOW
+
+    return exact
+
+
+def _decimal_rounding(kind: DataType) -> Rule:
+    def rounded(units: int, digits: int = 0) -> Any:
+        step = 10 ** max(kind.scale - max(digits, -_DIGITS_MAX), 0)
+        result = half_away(Fraction(units, step)) * step
+        return result if abs(result) < 10**kind.precision else Cause.OVERFLOW
+
+    return rounded
+
+
 def _magnitude(rule: Rule, kind: DataType) -> Rule:
-    if kind.is_float:
+    if kind.is_float or kind.is_decimal:
         return rule
 
     def checked(value: int) -> Any:
@@ -230,9 +301,21 @@ def _rounding(kind: DataType) -> Rule:
     return rounded
 
 
-def _nullif(left: Any, right: Any) -> Any:
-    same = left is not None and right is not None and order(left, right) == 0
-    return None if same else left
+def _coalesce(kinds: list[DataType], target: DataType) -> Rule:
+    def first(*values: Any) -> Any:
+        pairs = zip(values, kinds, strict=True)
+        return next((widen(value, kind, target) for value, kind in pairs if value is not None), None)
+
+    return first
+
+
+def _nullif(kinds: list[DataType]) -> Rule:
+    equal = _comparison("=", kinds)
+
+    def unless_equal(left: Any, right: Any) -> Any:
+        return None if left is not None and right is not None and equal(left, right) else left
+
+    return unless_equal
 
 
 def _concat(left: str, right: str) -> Any:
@@ -260,7 +343,6 @@ _PLAIN: dict[str, Rule] = {
     "is_unknown": lambda value: value is None,
     "is_true": lambda value: value is True,
     "is_false": lambda value: value is False,
-    "nullif": _nullif,
     "floor": _floor,
     "like": lambda text, pattern: _matcher(pattern)(text),
     "concat": _concat,
@@ -313,9 +395,9 @@ def _cast(source: DataType, target: DataType) -> Rule:
     if source is DataType.STRING:
         return lambda text: parse_text(text, target)
     if target is DataType.STRING:
-        return str
+        return lambda value: write(value, source.scale)
     if target is DataType.TIMESTAMP:
         return lambda day: day * DAY_US if in_calendar(day, DataType.DATE) else Cause.OUT_OF_RANGE
     if target is DataType.DATE:
         return lambda value: _day(value, DataType.TIMESTAMP)
-    return lambda value: to_number(value, target)
+    return lambda value: to_number(number(value, source), target)

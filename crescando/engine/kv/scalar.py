@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any
 
 from crescando.engine.functions import Cause
-from crescando.engine.kv.operators import Rule, canonical, rule_of, widen
+from crescando.engine.kv.operators import Rule, canonical, number, rule_of, widen
 from crescando.engine.statement import Apply, ColumnRef, Parameter, Term
 from crescando.schema import DataType
 
@@ -45,12 +45,14 @@ def compile_term(term: Term, places: Mapping[int, int], parameters: tuple[Any, .
     if term.op == "in":
         listed = term.args[1]
         assert isinstance(listed, Parameter)
-        return _membership(compile_term(term.args[0], places, parameters), parameters[listed.index])
+        subject = term.args[0]
+        tested = compile_term(subject, places, parameters)
+        return _membership(tested, subject.type, parameters[listed.index], listed.type)
     arguments = [compile_term(argument, places, parameters) for argument in term.args]
     if term.op in ("and", "or"):
         return _junction(arguments, deciding=term.op == "or")
     if term.op == "case":
-        return _case(arguments, term.type)
+        return _case(arguments, [argument.type for argument in term.args], term.type)
     return _strict(term, arguments)
 
 
@@ -88,26 +90,27 @@ def _junction(arguments: list[Compiled], *, deciding: bool) -> Compiled:
     return run
 
 
-def _case(arguments: list[Compiled], kind: DataType) -> Compiled:
+def _case(arguments: list[Compiled], kinds: list[DataType], target: DataType) -> Compiled:
     conditions, results, otherwise = arguments[:-1:2], arguments[1:-1:2], arguments[-1]
+    sources = kinds[1:-1:2]
 
     def run(row: Sequence[Any]) -> Any:
-        for condition, result in zip(conditions, results, strict=True):
+        for condition, result, source in zip(conditions, results, sources, strict=True):
             truth = condition(row)
             if type(truth) is Cause:
                 return truth
             if truth is True:
-                return _widened(result(row))
-        return _widened(otherwise(row))
+                return _widened(result(row), source)
+        return _widened(otherwise(row), kinds[-1])
 
-    def _widened(value: Any) -> Any:
-        return value if type(value) is Cause else widen(value, kind)
+    def _widened(value: Any, source: DataType) -> Any:
+        return value if type(value) is Cause else widen(value, source, target)
 
     return run
 
 
-def _membership(subject: Compiled, items: tuple[Any, ...]) -> Compiled:
-    wanted = {canonical(item) for item in items if item is not None}
+def _membership(subject: Compiled, kind: DataType, items: tuple[Any, ...], listed: DataType) -> Compiled:
+    wanted = {canonical(number(item, listed)) for item in items if item is not None}
     unknown = None if None in items else False
 
     def run(row: Sequence[Any]) -> Any:
@@ -118,6 +121,6 @@ def _membership(subject: Compiled, items: tuple[Any, ...]) -> Compiled:
             return False  # Also of NULL.
         if value is None:
             return None
-        return True if canonical(value) in wanted else unknown
+        return True if canonical(number(value, kind)) in wanted else unknown
 
     return run
