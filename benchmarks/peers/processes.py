@@ -70,6 +70,7 @@ class Group:
         *,
         environment: Mapping[str, str] | None = None,
         piped: bool = False,
+        user: str | None = None,
     ) -> subprocess.Popen[str]:
         """Start one process; what it prints goes to a file in the folder.
 
@@ -84,6 +85,8 @@ class Group:
         piped : bool
             Whether standard input and output are pipes for the caller; errors
             still go to the file.
+        user : str, optional
+            Whom it runs as, if not as this process's own user.
         """
         pipe = subprocess.PIPE if piped else None
         with open(self.log(name), "ab") as log:
@@ -98,6 +101,7 @@ class Group:
                 bufsize=1 if piped else -1,
                 # An interrupt at the keyboard reaches only the benchmark, which then closes the group.
                 start_new_session=True,
+                user=user,
             )
         self._processes[name] = process
         self._tell_leash(f"+{process.pid}")

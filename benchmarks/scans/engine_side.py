@@ -160,11 +160,9 @@ class EngineSide:
 
     def points(self, work: Points) -> pa.Table:
         """Do reads of one value each."""
-        shape = self._shape_of_points(work.column)
+        outputs = OUTPUTS if work.column == "rloc" else ("ticket_id", "document")
+        shape = self.read(f"{work.column} = ?", ["x"], outputs)
         return self.arrow(self.operations(shape, [(key,) for key in work.keys]))
-
-    def _shape_of_points(self, column: str) -> Shape:
-        return self.read(f"{column} = ?", ["x"])
 
     def spans(self, work: Spans) -> pa.Table:
         """Do reads of an origin and a range; bounds in physical units."""
