@@ -25,6 +25,9 @@ Constant = None | bool | int | float | str | dt.date | dt.datetime
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
+INTEGER_BITS_MAX = 4_096
+"""Larger integers are refused: Python itself will not write much larger ones out."""
+
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -67,6 +70,8 @@ def normalise(value: object) -> Constant:
         If no column type takes such a value, or a datetime is naive. The text
         names the substitute.
     """
+    if type(value) is int and value.bit_length() > INTEGER_BITS_MAX:
+        raise TypeMismatchError(f"an integer of {value.bit_length()} bits is beyond every column type")
     if value is None or type(value) in (int, str, bool, float):
         return value  # type: ignore[return-value]
     if isinstance(value, np.generic):
@@ -74,7 +79,7 @@ def normalise(value: object) -> Constant:
     if isinstance(value, bool):
         return value
     if isinstance(value, int):
-        return int(value)
+        return normalise(int(value))
     if isinstance(value, float):
         return float(value)
     if isinstance(value, str):

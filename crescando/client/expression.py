@@ -12,11 +12,15 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, NoReturn
 
 from crescando.client.constant import Constant, normalise
+from crescando.engine.validate import NODES_MAX
 from crescando.errors import PredicateError, TypeMismatchError
 from crescando.schema import DataType
 
 DEPTH_MAX = 150
 """Deeper trees are refused when built; engines accept 200 levels of bound tree."""
+
+SIZE_MAX = NODES_MAX
+"""Larger trees are refused when built: one that holds itself twice, forty times over, would never end."""
 
 Operand = Any
 """An `Expr`, or a Python or NumPy scalar that becomes a literal."""
@@ -29,11 +33,13 @@ class Expr:
     are equal: expressions hash by identity, and `same_as` compares.
     """
 
-    __slots__ = ("depth",)
+    __slots__ = ("depth", "size")
     # NumPy scalars on the left of an operator leave the operator to us.
     __array_ufunc__: ClassVar[None] = None
 
     depth: int
+    size: int
+    """Nodes of the tree; one that is held twice counts twice, as it does wherever the tree is walked."""
 
     def children(self) -> tuple[Expr, ...]:
         """Give the direct operands."""
@@ -261,7 +267,7 @@ class ColumnName(Expr):
         if not isinstance(name, str):
             raise TypeMismatchError(f"a column name is a str, not {name!r}")
         self.name = name
-        self.depth = 1
+        self.depth = self.size = 1
 
     def __repr__(self) -> str:
         return f"col({self.name!r})"
@@ -274,7 +280,7 @@ class Literal(Expr):
 
     def __init__(self, value: object) -> None:
         self.value: Constant = normalise(value)
-        self.depth = 1
+        self.depth = self.size = 1
 
     def __repr__(self) -> str:
         return repr(self.value)
@@ -287,7 +293,7 @@ class Placeholder(Expr):
 
     def __init__(self, key: int | str) -> None:
         self.key = key
-        self.depth = 1
+        self.depth = self.size = 1
 
     def __repr__(self) -> str:
         return f"param({self.key!r})"
@@ -302,9 +308,19 @@ class Call(Expr):
         self.op = op
         self.args = args
         self.target = target
-        self.depth = 1 + max(arg.depth for arg in args)
-        if self.depth > DEPTH_MAX:
+        depth, size = 0, 1
+        for arg in args:
+            depth = max(depth, arg.depth)
+            size += arg.size
+        self._measured(depth + 1, size)
+
+    def _measured(self, depth: int, size: int) -> None:
+        if depth > DEPTH_MAX:
             raise PredicateError(f"an expression is nested more than {DEPTH_MAX} levels deep")
+        if size > SIZE_MAX:
+            raise PredicateError(f"an expression has at most {SIZE_MAX} nodes; pass long lists to isin()")
+        self.depth = depth
+        self.size = size
 
     def children(self) -> tuple[Expr, ...]:
         return self.args
@@ -328,6 +344,7 @@ class Membership(Expr):
         self.term = term
         self.values = values
         self.depth = 1 + term.depth
+        self.size = 1 + term.size
 
     def children(self) -> tuple[Expr, ...]:
         return (self.term,)
@@ -348,6 +365,7 @@ class Aliased(Expr):
         self.term = term
         self.name = name
         self.depth = term.depth
+        self.size = term.size
 
     def children(self) -> tuple[Expr, ...]:
         return (self.term,)
@@ -432,12 +450,21 @@ def call(op: str, *args: Operand) -> Expr:
 def connect(op: str, *args: Operand) -> Expr:
     """Join predicates by ``and`` or ``or``, flattened, so that long chains stay shallow."""
     flat: list[Expr] = []
+    depth, size = 0, 1
     for arg in map(lit, args):
+        # What is known of a chain need not be counted anew for each of its thousand links.
         if isinstance(arg, Call) and arg.op == op:
             flat.extend(arg.args)
+            depth, size = max(depth, arg.depth - 1), size + arg.size - 1
         else:
             flat.append(arg)
-    return flat[0] if len(flat) == 1 else Call(op, tuple(flat))
+            depth, size = max(depth, arg.depth), size + arg.size
+    if len(flat) == 1:
+        return flat[0]
+    chain = Call.__new__(Call)
+    chain.op, chain.args, chain.target = op, tuple(flat), None
+    chain._measured(depth + 1, size)
+    return chain
 
 
 def data_type(kind: DataType | str) -> DataType:

@@ -249,12 +249,14 @@ def bindings(
 def _bound_value(value: object) -> Value:
     if value.__class__ in _PLAIN:
         return value  # type: ignore[return-value]
+    if type(value) is int and INT64_MIN <= value <= INT64_MAX:
+        return value
     if isinstance(value, (list, tuple, set, frozenset)) or type(value).__name__ in ("ndarray", "Series"):
         return tuple(normalise(each) for each in value)  # type: ignore[attr-defined]
     return normalise(value)
 
 
-_PLAIN = frozenset({str, int, float, bool, type(None)})
+_PLAIN = frozenset({str, float, bool, type(None)})
 
 
 def placeholders(expressions: Iterable[Expr]) -> tuple[int | str, ...]:

@@ -12,14 +12,23 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 from crescando.errors import PredicateError
 
+T = TypeVar("T")
+
 LENGTH_MAX = 64 * 1024
 """Characters of one text; longer lists belong into a bound parameter."""
+
+TOKENS_MAX = 3_000
+"""Tokens of one text, where a list of constants after IN is one: the parser takes some 10 µs for each."""
+
+NUMBER_MAX = 1_100
+"""Characters of one number; the longest float written out in full has some 1,080."""
 
 NESTING_MAX = 32
 """Parentheses, CASE and prefix operators inside each other; the parser needs some twenty frames a level."""
@@ -73,6 +82,14 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 
+_ITEM = r"""
+    (?: [-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)? | '(?:[^']|'')*+' | (?i:null|true|false) ) (?=\s*[,)])
+"""
+_LIST = re.compile(rf"\s*+(?P<list>\(\s*+{_ITEM}(?:\s*+,\s*+{_ITEM})*+\s*+\))", re.VERBOSE)
+"""Constants in parentheses, which need no parser."""
+
+_EACH = re.compile(_ITEM, re.VERBOSE)
+
 _HINTS: tuple[tuple[str, str], ...] = (
     ("--", "comments are not part of a predicate"),
     ("/*", "comments are not part of a predicate"),
@@ -93,7 +110,7 @@ _HINTS: tuple[tuple[str, str], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Token:
     """One token: its class, its text and where it stood."""
 
@@ -126,18 +143,66 @@ def tokenize(text: str) -> list[Token]:
     tokens: list[Token] = []
     at = 0
     while at < len(text):
-        found = None if text.startswith(("--", "/*", "//"), at) else _TOKEN.match(text, at)
+        found = None
+        if tokens and tokens[-1].is_word("in"):
+            found = _LIST.match(text, at)
+        if found is None and not text.startswith(("--", "/*", "//"), at):
+            found = _TOKEN.match(text, at)
         if found is None:
             raise PredicateError(_hint(text, at), text, at)
         kind = str(found.lastgroup)
         if kind != "space":
-            tokens.append(Token(kind, found.group(), at))
+            tokens.append(Token(kind, found.group(kind), found.start(kind)))
         at = found.end()
+        if len(tokens) > TOKENS_MAX:
+            break
     if not tokens:
         raise PredicateError("the text is empty", text, 0)
     _check_neighbours(tokens, text)
     _check_nesting(tokens, text)
+    if len(tokens) > TOKENS_MAX:
+        raise PredicateError(
+            f"the text has more than {TOKENS_MAX} words and signs; "
+            "compare with a list of constants by IN, or build long predicates from expressions",
+            text,
+            tokens[-1].start,
+        )
     return tokens
+
+
+def number(text: str) -> int | float:
+    """Give the number that a token stands for; without point and exponent it is an integer.
+
+    Raises
+    ------
+    PredicateError
+        If it is written with more than `NUMBER_MAX` characters.
+    """
+    if len(text) > NUMBER_MAX:
+        raise PredicateError(f"a number has at most {NUMBER_MAX} characters, not {len(text)}")
+    digits = text[1:] if text[0] in "+-" else text
+    return int(text) if digits.isdecimal() else float(text)
+
+
+def listed(text: str) -> tuple[int | float | str | bool | None, ...]:
+    """Give the constants of a list token.
+
+    Raises
+    ------
+    PredicateError
+        As `number`.
+    """
+    return tuple(map(_constant, _EACH.findall(text)))
+
+
+def _constant(text: str) -> int | float | str | bool | None:
+    if text[0] == "'":
+        return text[1:-1].replace("''", "'")
+    word = text.lower()
+    return _WORDS[word] if word in _WORDS else number(text)
+
+
+_WORDS: dict[str, bool | None] = {"null": None, "true": True, "false": False}
 
 
 def _hint(text: str, at: int) -> str:
@@ -149,9 +214,11 @@ def _hint(text: str, at: int) -> str:
 
 def _check_neighbours(tokens: Sequence[Token], text: str) -> None:
     for left, right in pairwise(tokens):
-        values = ("string", "number", "named", "positional", "quoted")
+        values = ("string", "number", "named", "positional", "quoted", "list")
         if left.kind in values and right.kind in values:
             raise PredicateError("an operator or comma is missing", text, right.start)
+        if (left.text in ("(", ",") and right.text == ",") or (left.text == "," and right.text == ")"):
+            raise PredicateError("a comma too many", text, right.start)
         if left.kind == "number" and right.kind == "word" and right.start == left.start + len(left.text):
             raise PredicateError("a number ends before this letter", text, right.start)
 
@@ -216,12 +283,15 @@ class Source:
         Placeholder n of `text`, named ``p<n>``, is the user's ``keys[n]``.
     strings : tuple of str
         The constant text written as ``'n'`` in `text` is ``strings[n]``.
+    lists : tuple of tuple
+        The constants of the list written as ``(:l<n>)`` in `text` are ``lists[n]``.
     """
 
     text: str
     original: str
     keys: tuple[int | str, ...]
     strings: tuple[str, ...]
+    lists: tuple[tuple[int | float | str | bool | None, ...], ...]
     _written: tuple[int, ...]
     _stood: tuple[int, ...]
 
@@ -249,6 +319,7 @@ def write_out(tokens: Sequence[Token], original: str, first_positional: int = 0)
     """
     keys: list[int | str] = []
     strings: list[str] = []
+    lists: list[tuple[int | float | str | bool | None, ...]] = []
     pieces: list[str] = []
     written: list[int] = []
     length = 0
@@ -263,13 +334,28 @@ def write_out(tokens: Sequence[Token], original: str, first_positional: int = 0)
         elif token.kind == "string":
             strings.append(piece[1:-1].replace("''", "'"))
             piece = f"'{len(strings) - 1}'"
+        elif token.kind == "list":
+            lists.append(_at(token, original, listed))
+            piece = f"(:l{len(lists) - 1})"
+        elif token.kind == "number":
+            _at(token, original, number)
         elif token.kind == "word":
             piece = _word(tokens, index, original)
         pieces.append(piece)
         written.append(length)
         length += len(piece) + 1
     stood = tuple(token.start for token in tokens)
-    return Source(" ".join(pieces), original, tuple(keys), tuple(strings), tuple(written), stood)
+    return Source(
+        " ".join(pieces), original, tuple(keys), tuple(strings), tuple(lists), tuple(written), stood
+    )
+
+
+def _at(token: Token, original: str, read: Callable[[str], T]) -> T:
+    """Read a token; what is wrong with it is told with its position."""
+    try:
+        return read(token.text)
+    except PredicateError as error:
+        raise PredicateError(error.message, original, token.start) from None
 
 
 FUNCTION, TYPE = "fn_", "type_"

@@ -25,7 +25,7 @@ from crescando.client.expression import (
 )
 from crescando.errors import PredicateError, TypeMismatchError
 from crescando.schema import DataType
-from crescando.sql.lexer import FUNCTION, TYPE, Source
+from crescando.sql.lexer import FUNCTION, TYPE, Source, number
 
 Node = Any
 """A sqlglot expression; its package is an extra and ships types that change."""
@@ -150,13 +150,19 @@ class Translator:
             if not isinstance(listed, Placeholder):
                 raise self._refusal(field, "IN takes a list in parentheses, or one parameter bound to a list")
             return Membership(tested, listed)
-        values = []
-        for item in node.args.get("expressions") or ():
-            value = self.expression(item)
-            if not isinstance(value, (Literal, Placeholder)):
-                raise self._refusal(item, "IN takes constants; compare with = and OR for anything else")
-            values.append(value.value if isinstance(value, Literal) else value)
-        return Membership(tested, tuple(values))
+        items: list[Node] = list(node.args.get("expressions") or ())
+        if len(items) == 1 and type(items[0]).__name__ == "Placeholder" and items[0].this[0] == "l":
+            return Membership(tested, self._source.lists[int(items[0].this[1:])])
+        constants: list[Any] = []
+        others: list[Expr] = []
+        for item in map(self.expression, items):
+            if isinstance(item, (Literal, Placeholder)):
+                constants.append(item.value if isinstance(item, Literal) else item)
+            else:
+                others.append(call("=", tested, item))
+        if constants or not others:
+            others.insert(0, Membership(tested, tuple(constants)))
+        return connect("or", *others)
 
     # Values.
     def _column(self, node: Node) -> Expr:
@@ -168,7 +174,7 @@ class Translator:
         text = node.this
         if node.is_string:
             return Literal(self._source.strings[int(text)])
-        return Literal(int(text) if text.isdecimal() else float(text))
+        return Literal(number(text))
 
     def _boolean(self, node: Node) -> Expr:
         return Literal(bool(node.this))

@@ -157,3 +157,21 @@ def test_isin_of_text_or_an_expression_is_refused() -> None:
 def test_unknown_type_names_the_types() -> None:
     with pytest.raises(TypeMismatchError, match="int8, int16"):
         a.cast("decimal")
+
+
+def test_a_tree_that_holds_itself_over_and_over_is_refused_when_built() -> None:
+    with pytest.raises(PredicateError, match="at most 20000 nodes"):
+        reduce(lambda tree, _: tree + tree, range(40), a)
+    with pytest.raises(PredicateError, match="at most 20000 nodes"):
+        reduce(lambda tree, _: tree.between(1, 2), range(40), a)
+
+
+def test_chains_know_their_size_and_depth() -> None:
+    chain = (a == 1) & ((a == 2) & (a + 1 == 3)) & ~(a == 4)
+
+    assert (chain.depth, chain.size) == (4, 1 + 3 + 3 + 5 + 4)
+
+
+def test_integers_that_python_does_not_write_out_are_refused() -> None:
+    with pytest.raises(TypeMismatchError, match="beyond every column type"):
+        a + 10**5_000
