@@ -58,27 +58,30 @@ RESTRICTIONS = (
 )
 
 
-def tickets(n_rows: int, seed: int = 1) -> pa.Table:
+def tickets(n_rows: int, seed: int = 1, first: int = 0) -> pa.Table:
     """Give a table of tickets.
 
     Parameters
     ----------
     n_rows : int
     seed : int
+    first : int
+        Number of the first ticket; pieces of one large table have seeds and numbers of their own.
 
     Returns
     -------
     pyarrow.Table
         47 columns in one chunk; `ticket_id` is unique, and `document` too.
     """
-    return pa.table(_Draw(n_rows, seed).columns())
+    return pa.table(_Draw(n_rows, seed, first).columns())
 
 
 class _Draw:
     """The columns of one table, drawn in a fixed sequence from one generator."""
 
-    def __init__(self, n_rows: int, seed: int) -> None:
+    def __init__(self, n_rows: int, seed: int, first: int) -> None:
         self._n = n_rows
+        self._first = first
         self._seed = seed
         self._chance = np.random.Generator(np.random.PCG64(seed))
 
@@ -113,7 +116,7 @@ class _Draw:
         document = np.concatenate([spelled(first, 16, HEX), spelled(second, 16, HEX)], axis=1)
         customer = self._codes(n_locators)
         return {
-            "ticket_id": pa.array(FIRST_TICKET + np.arange(self._n, dtype=np.int64)),
+            "ticket_id": pa.array(FIRST_TICKET + self._first + np.arange(self._n, dtype=np.int64)),
             "rloc": fixed(spelled(locator, 6, LOCATOR)),
             "document": fixed(document),
             "passenger_id": pa.array(
