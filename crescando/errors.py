@@ -16,6 +16,7 @@
     │   ├── RefusedError          refused alike everywhere; applied `no`
     │   ├── LostError             every owner of a range failed; applied `unknown`
     │   ├── CountUnknownError     a durable write of whose rows nobody can tell any more; applied `yes`
+    │   ├── ReturnedLostError     a durable write returned more rows than are kept; applied `yes`
     │   ├── RowsRejectedError     some rows kept their values; applied `partial`
     │   ├── ReadFailedError       a read met an erroneous row; it fails as a whole
     │   ├── ReadLostError         a read lost its owner and keeps its place; retry it
@@ -191,6 +192,31 @@ class CountUnknownError(OperationError):
 
     def __str__(self) -> str:
         return f"the write is durable; how many rows it affected is not known any more: {self.reason}"
+
+
+class ReturnedLostError(OperationError):
+    """A write is durable, and what it was to return is too much to be kept until its client has it.
+
+    Parameters
+    ----------
+    affected : int
+        How many rows were written.
+    limit : int
+        How many rows are kept of one part of the ring.
+    """
+
+    applied: Applied = "yes"
+
+    def __init__(self, affected: int, limit: int) -> None:
+        super().__init__(affected, limit)
+        self.affected = affected
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return (
+            f"the write is durable and affected {self.affected} rows; it returns none, since of one part of "
+            f"the ring at most {self.limit} are kept: write in smaller parts, or read the rows instead"
+        )
 
 
 class RowsRejectedError(OperationError):

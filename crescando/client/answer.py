@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crescando.client.outcome import python_value
+from crescando.client.constant import python_value
 from crescando.engine.statement import Column
 from crescando.errors import UnknownColumnError
 from crescando.schema import DataType

@@ -51,6 +51,7 @@ def form_of(template: Template) -> tuple[Hashable, dict[int | str, Value]]:
         tuple((name, _form(term, found)) for name, term in template.assignments),
         tuple((name, _form(term, found)) for name, term in template.group_by),
         template.order,
+        template.returning,
         template.limit is not None and _form(template.limit, found),
         template.where is not None and _form(template.where, found),
     )

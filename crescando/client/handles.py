@@ -15,6 +15,7 @@ from crescando.client.base import ReadOutcome, WriteOutcome
 from crescando.client.flight import Desk, Flight
 from crescando.client.outcome import WriteResult, summarise
 from crescando.client.waiting import Steps, checked_timeout, wait, wait_async
+from crescando.engine.statement import Returned
 from crescando.errors import RowsRejectedError
 from crescando.schema import TableSchema
 
@@ -124,12 +125,15 @@ class ReadHandle(_Handle[T]):
 class WriteHandle(_Handle[WriteResult]):
     """A write on its way; a bulk insert's several operations count as one write."""
 
-    __slots__ = ("_flights", "_schema")
+    __slots__ = ("_flights", "_returning", "_schema")
 
-    def __init__(self, desk: Desk, flights: Sequence[Flight], schema: TableSchema) -> None:
+    def __init__(
+        self, desk: Desk, flights: Sequence[Flight], schema: TableSchema, returning: Sequence[Returned] = ()
+    ) -> None:
         super().__init__(desk)
         self._flights = tuple(flights)
         self._schema = schema
+        self._returning = returning
 
     @property
     def number(self) -> int:
@@ -150,7 +154,7 @@ class WriteHandle(_Handle[WriteResult]):
         outcomes: list[WriteOutcome] = []
         for flight in self._flights:
             outcomes.append((yield from flight.outcome()))
-        return summarise(self._schema, outcomes)
+        return summarise(self._schema, outcomes, self._returning)
 
     def _stable_steps(self) -> Steps[None]:
         for flight in self._flights:

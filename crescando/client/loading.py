@@ -15,6 +15,7 @@ from crescando.client.base import Request
 from crescando.client.columns import take
 from crescando.client.flight import Catalog
 from crescando.client.intake import Intake
+from crescando.client.template import ReturnedColumn, bind_returning
 from crescando.engine.partition import ring_positions
 from crescando.engine.ranges import ranges_of_positions
 from crescando.engine.statement import Column, Kind, Shape
@@ -25,13 +26,16 @@ ROWS_MAX = 8_192
 """Rows of one operation: some hundred KiB, so that a bulk load leaves room between its parts."""
 
 
-def load_requests(kind: Kind, schema: TableSchema, intake: Intake) -> Iterator[Request]:
+def load_requests(
+    kind: Kind, schema: TableSchema, intake: Intake, returning: tuple[ReturnedColumn, ...] = ()
+) -> Iterator[Request]:
     """Give the requests that insert or upsert rows."""
     shape = Shape(
         kind=kind,
         table=schema.id,
         schema_version=schema.version,
         columns=tuple(definition.id for definition in intake.definitions),
+        returning=bind_returning(returning, schema),
     )
     key = intake.columns[[definition.name for definition in intake.definitions].index(schema.partition_key)]
     positions = ring_positions(schema, key)
@@ -46,7 +50,12 @@ def load_requests(kind: Kind, schema: TableSchema, intake: Intake) -> Iterator[R
 
 
 def load_again(
-    kind: Kind, table: str, definitions: tuple[ColumnDef, ...], columns: tuple[Column, ...], catalog: Catalog
+    kind: Kind,
+    table: str,
+    definitions: tuple[ColumnDef, ...],
+    columns: tuple[Column, ...],
+    returning: tuple[ReturnedColumn, ...],
+    catalog: Catalog,
 ) -> Request:
     """Prepare one operation against a newer catalog.
 
@@ -64,4 +73,4 @@ def load_again(
     for old, new in zip(definitions, renewed, strict=True):
         if old.type is not new.type:
             raise TypeMismatchError(f"column {old.name!r} was {old.type.value} and is {new.type.value} now")
-    return next(load_requests(kind, schema, Intake(len(columns[0]), renewed, columns)))
+    return next(load_requests(kind, schema, Intake(len(columns[0]), renewed, columns), returning))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crescando.client.base import WriteOutcome
-from crescando.client.constant import EPOCH
-from crescando.engine.base import Rejection
-from crescando.engine.statement import Scalar
-from crescando.schema import DataType, TableSchema
+import numpy as np
 
-_DAY_ZERO = EPOCH.date()
+from crescando.client.answer import Answer
+from crescando.client.base import WriteOutcome
+from crescando.client.columns import unite
+from crescando.client.constant import python_value
+from crescando.engine.base import Count, Rejection
+from crescando.engine.returning import RETURNED_MAX
+from crescando.engine.statement import PHYSICAL, Column, Returned
+from crescando.errors import ReturnedLostError
+from crescando.schema import TableSchema
+from crescando.types import Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,9 @@ class WriteResult:
     rejection : RejectedRow or None
     positions : tuple of int
         The places of all operations it was split into.
+    returned : Answer or None
+        What ``returning`` asked for, a row per row written, in no particular
+        order; None if it asked for nothing.
     """
 
     position: int
@@ -45,10 +52,19 @@ class WriteResult:
     rejected: int
     rejection: RejectedRow | None
     positions: tuple[int, ...]
+    returned: Answer | None = None
 
 
-def summarise(schema: TableSchema, outcomes: Sequence[WriteOutcome]) -> WriteResult:
-    """Sum up the operations of one write."""
+def summarise(
+    schema: TableSchema, outcomes: Sequence[WriteOutcome], returning: Sequence[Returned] = ()
+) -> WriteResult:
+    """Sum up the operations of one write.
+
+    Raises
+    ------
+    ReturnedLostError
+        If it was to return more rows than are kept.
+    """
     counts = [count for outcome in outcomes for count in outcome.counts]
     rejections = [count.rejection for count in counts if count.rejection is not None]
     smallest = min(rejections, key=_rank, default=None)
@@ -59,7 +75,21 @@ def summarise(schema: TableSchema, outcomes: Sequence[WriteOutcome]) -> WriteRes
         rejected=sum(count.rejected for count in counts),
         rejection=None if smallest is None else RejectedRow(_key(schema, smallest), smallest.cause),
         positions=positions,
+        returned=_returned(positions[-1], counts, returning) if returning else None,
     )
+
+
+def _returned(at: int, counts: Sequence[Count], returning: Sequence[Returned]) -> Answer:
+    pieces = [count.returned for count in counts if count.affected]
+    if not all(pieces):
+        raise ReturnedLostError(sum(count.affected for count in counts), RETURNED_MAX)
+    columns = [
+        unite([piece[place] for piece in pieces])
+        if pieces
+        else Column(each.column.type, np.zeros(0, PHYSICAL[each.column.type]))
+        for place, each in enumerate(returning)
+    ]
+    return Answer(Position(at), tuple(each.name for each in returning), columns)
 
 
 def _rank(rejection: Rejection) -> tuple[tuple[int, Any], ...]:
@@ -74,14 +104,3 @@ def _key(schema: TableSchema, rejection: Rejection) -> tuple[object, ...]:
         return tuple(rejection.key)
     kinds = [schema.column(name).type for name in schema.primary_key]
     return tuple(python_value(kind, value) for kind, value in zip(kinds, rejection.key, strict=True))
-
-
-def python_value(kind: DataType, value: Scalar) -> object:
-    """Give a physical value as Python has it: dates, and timestamps in UTC."""
-    if value is None:
-        return None
-    if kind is DataType.DATE:
-        return _DAY_ZERO + dt.timedelta(days=value)  # type: ignore[arg-type]
-    if kind is DataType.TIMESTAMP:
-        return EPOCH + dt.timedelta(microseconds=value)  # type: ignore[arg-type]
-    return value

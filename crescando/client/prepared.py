@@ -19,7 +19,7 @@ from crescando.client.form import TooManyConstants, form_of, without_constants
 from crescando.client.handles import ReadHandle, WriteHandle
 from crescando.client.merging import Finish
 from crescando.client.slot import Value
-from crescando.client.template import Params, Prepared, Template
+from crescando.client.template import Params, Prepared, Template, bind_returning
 from crescando.engine.statement import Kind
 from crescando.errors import PredicateError, StatementError, UnknownTableError
 from crescando.schema import TableSchema
@@ -115,7 +115,8 @@ class PreparedStatement(Generic[H]):
             assert self._finish is not None
             handle = ReadHandle(self._desk, flight, self._finish)
         else:
-            handle = WriteHandle(self._desk, (flight,), schema)
+            returning = bind_returning(self._template.returning, schema)
+            handle = WriteHandle(self._desk, (flight,), schema, returning)
         return handle  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:

@@ -21,10 +21,18 @@ from crescando.client.intake import take_in
 from crescando.client.loading import load_again, load_requests
 from crescando.client.merging import Finish, count_answer, groups_answer, rows_answer
 from crescando.client.prepared import PreparedStatement, submit_once
-from crescando.client.template import AggregateCall, Params, Template, group_columns
+from crescando.client.template import (
+    AggregateCall,
+    Params,
+    ReturnedColumn,
+    Template,
+    bind_returning,
+    group_columns,
+)
 from crescando.client.textual import (
     Columns,
     OrderBy,
+    Returning,
     SetList,
     Where,
     aggregate_template,
@@ -34,6 +42,7 @@ from crescando.client.textual import (
     limit_of,
     orderings_of,
     read_template,
+    returning_of,
     update_template,
     with_sort_keys,
 )
@@ -69,7 +78,7 @@ class Table:
         return self._desk.schema(self.name)
 
     # Writes.
-    def insert(self, rows: object, *, nan_is_null: bool = False) -> WriteHandle:
+    def insert(self, rows: object, *, nan_is_null: bool = False, returning: Returning = None) -> WriteHandle:
         """Add rows; a row whose key exists is rejected and stays as it is.
 
         Parameters
@@ -80,6 +89,10 @@ class Table:
             Columns not given become NULL.
         nan_is_null : bool
             Whether every NaN is NULL.
+        returning : sequence of str, optional
+            Columns of the rows written, for ``result().returned``: ``"id"`` or
+            ``"new.id"`` as they are after, ``"old.id"`` as they were before (NULL
+            where there was no row), ``"*"`` for all. Rejected rows return nothing.
 
         Returns
         -------
@@ -94,9 +107,9 @@ class Table:
         ClosedError
             If the session is closed.
         """
-        return self._load(Kind.INSERT, rows, nan_is_null)
+        return self._load(Kind.INSERT, rows, nan_is_null, returning)
 
-    def upsert(self, rows: object, *, nan_is_null: bool = False) -> WriteHandle:
+    def upsert(self, rows: object, *, nan_is_null: bool = False, returning: Returning = None) -> WriteHandle:
         """Add rows, or replace the given columns of those whose key exists.
 
         Takes and raises what `insert` does. Of rows with equal keys in one
@@ -104,9 +117,11 @@ class Table:
         """
         if not self.schema.primary_key:
             raise StatementError(f"table {self.name!r} has no primary key to upsert by; use insert")
-        return self._load(Kind.UPSERT, rows, nan_is_null)
+        return self._load(Kind.UPSERT, rows, nan_is_null, returning)
 
-    def update(self, where: Where, set: SetList, params: Params = ()) -> WriteHandle:
+    def update(
+        self, where: Where, set: SetList, params: Params = (), *, returning: Returning = None
+    ) -> WriteHandle:
         """Change the rows that a predicate matches.
 
         Parameters
@@ -116,6 +131,8 @@ class Table:
             Column to constant or expression over the old row; or a SET list as
             text, whose ``?`` come before those of `where`.
         params : sequence or mapping
+        returning : sequence of str, optional
+            As of `insert`: ``returning=["id", "old.price", "new.price"]``.
 
         Raises
         ------
@@ -124,11 +141,14 @@ class Table:
         StatementError
             If the statement is wrong otherwise; then nothing was sent.
         """
-        return self._write(update_template(where, set), params)
+        return self._write(update_template(where, set, self._returning(returning)), params)
 
-    def delete(self, where: Where, params: Params = ()) -> WriteHandle:
-        """Remove the rows that a predicate matches; None removes all."""
-        return self._write(delete_template(where), params)
+    def delete(self, where: Where, params: Params = (), *, returning: Returning = None) -> WriteHandle:
+        """Remove the rows that a predicate matches; None removes all.
+
+        `returning` is as of `insert`, but that plain names are columns as they were.
+        """
+        return self._write(delete_template(where, self._returning(returning, is_delete=True)), params)
 
     # Reads.
     def select(
@@ -335,27 +355,34 @@ class Table:
         read = self._groups(template, having, order_by, offset, limit, isolation)
         return PreparedStatement(self._desk, self.name, read.template, read.finish())
 
-    def prepare_update(self, where: Where, set: SetList) -> PreparedWrite:
+    def prepare_update(self, where: Where, set: SetList, *, returning: Returning = None) -> PreparedWrite:
         """Prepare an `update`."""
-        return PreparedStatement(self._desk, self.name, update_template(where, set), None)
+        template = update_template(where, set, self._returning(returning))
+        return PreparedStatement(self._desk, self.name, template, None)
 
-    def prepare_delete(self, where: Where) -> PreparedWrite:
+    def prepare_delete(self, where: Where, *, returning: Returning = None) -> PreparedWrite:
         """Prepare a `delete`."""
-        return PreparedStatement(self._desk, self.name, delete_template(where), None)
+        template = delete_template(where, self._returning(returning, is_delete=True))
+        return PreparedStatement(self._desk, self.name, template, None)
 
     def __repr__(self) -> str:
         return f"<table {self.name!r}>"
 
-    def _load(self, kind: Kind, rows: object, nan_is_null: bool) -> WriteHandle:
+    def _returning(self, returning: Returning, *, is_delete: bool = False) -> tuple[ReturnedColumn, ...]:
+        return returning_of(returning, self.schema, is_delete=is_delete)
+
+    def _load(self, kind: Kind, rows: object, nan_is_null: bool, returning: Returning) -> WriteHandle:
         self._desk.check_usable()
         schema = self.schema
+        returned = returning_of(returning, schema, is_delete=False)
         intake = take_in(schema, rows, fills_missing=kind is Kind.INSERT, nan_is_null=nan_is_null)
-        requests = list(load_requests(kind, schema, intake))
+        requests = list(load_requests(kind, schema, intake, returned))
         agains = [
-            partial(load_again, kind, self.name, intake.definitions, request.parameters)
+            partial(load_again, kind, self.name, intake.definitions, request.parameters, returned)
             for request in requests
         ]
-        return WriteHandle(self._desk, self._desk.send(requests, agains), schema)
+        flights = self._desk.send(requests, agains)
+        return WriteHandle(self._desk, flights, schema, bind_returning(returned, schema))
 
     def _write(self, template: Template, params: Params) -> WriteHandle:
         handle: WriteHandle = submit_once(self._desk, self.name, template, params)

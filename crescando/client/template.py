@@ -17,7 +17,16 @@ from crescando.client.expression import ColumnName, Expr
 from crescando.client.reach import Reach
 from crescando.client.slot import Rebind, Slot, Value, bindings, fill, placeholders
 from crescando.engine.functions import aggregate_type
-from crescando.engine.statement import Aggregate, Assignment, Kind, Projection, Shape, Sort
+from crescando.engine.statement import (
+    Aggregate,
+    Assignment,
+    ColumnRef,
+    Kind,
+    Projection,
+    Returned,
+    Shape,
+    Sort,
+)
 from crescando.engine.validate import validate_shape
 from crescando.errors import KeyUpdateError, TypeMismatchError
 from crescando.schema import ColumnDef, TableSchema
@@ -32,6 +41,15 @@ class AggregateCall:
 
     function: str
     term: Expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnedColumn:
+    """A column of the rows that a write changed, as they were before or as they are after."""
+
+    name: str
+    column: str
+    is_before: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +68,8 @@ class Template:
     """Index into `outputs`, and whether descending; of a read with a limit."""
     limit: Expr | None = None
     """How many of a read's first rows are wanted: a constant."""
+    returning: tuple[ReturnedColumn, ...] = ()
+    """What a write returns."""
     isolation: Isolation = "sequential"
     """Of a read."""
 
@@ -129,6 +149,7 @@ def _bind(binder: Binder, template: Template, schema: TableSchema) -> Plan:
         group_by=group_by,
         order=tuple(Sort(output, is_descending) for output, is_descending in template.order),
         limit=None if template.limit is None else binder.limit(template.limit),
+        returning=bind_returning(template.returning, schema),
     )
     validate_shape(shape, schema)
     return Plan(schema, shape, tuple(binder.slots), Reach(schema, where), binder.is_general)
@@ -154,6 +175,20 @@ def _assignment(binder: Binder, schema: TableSchema, name: str, term: Expr) -> A
             "delete the row and insert it anew"
         )
     return Assignment(column.id, binder.assignment(column, term))
+
+
+def bind_returning(returning: Sequence[ReturnedColumn], schema: TableSchema) -> tuple[Returned, ...]:
+    """Give what a write returns by catalog ids.
+
+    Raises
+    ------
+    UnknownColumnError
+        With the nearest name.
+    """
+    columns = [(each, schema.column(each.column)) for each in returning]
+    return tuple(
+        Returned(each.name, ColumnRef(column.id, column.type), each.is_before) for each, column in columns
+    )
 
 
 def group_columns(template: Template, schema: TableSchema) -> tuple[ColumnDef, ...]:

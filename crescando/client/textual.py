@@ -14,7 +14,7 @@ from dataclasses import replace
 from crescando.client.constant import INT64_MAX
 from crescando.client.expression import Aliased, ColumnName, Expr, Operand, Ordering, lit
 from crescando.client.slot import placeholders
-from crescando.client.template import AggregateCall, Params, Template
+from crescando.client.template import AggregateCall, Params, ReturnedColumn, Template
 from crescando.engine.statement import Kind
 from crescando.errors import PredicateError
 from crescando.schema import TableSchema
@@ -30,6 +30,9 @@ Columns = Sequence[ExpressionLike] | ExpressionLike | None
 
 SetList = Mapping[str, Operand] | str
 """Assignments: column to expression or constant, or the text of a SET list."""
+
+Returning = Sequence[str] | str | None
+"""Columns that a write returns, such as ``"id"``, ``"old.price"``, ``"new.price"``; ``"*"`` is all."""
 
 OrderBy = Sequence[ExpressionLike | Ordering] | ExpressionLike | Ordering | None
 
@@ -98,7 +101,9 @@ def aggregate_template(
     return Template(Kind.READ, where, aggregates=tuple(aggregates.items()), group_by=keys)
 
 
-def update_template(where: Where, assignments: SetList) -> Template:
+def update_template(
+    where: Where, assignments: SetList, returning: tuple[ReturnedColumn, ...] = ()
+) -> Template:
     """Give the template of an UPDATE."""
     if isinstance(assignments, str):
         from crescando.sql.where import parse_assignments
@@ -111,12 +116,43 @@ def update_template(where: Where, assignments: SetList) -> Template:
     if not listed:
         raise PredicateError("an update assigns at least one column")
     _refuse_twice([name for name, _ in listed], "assigned column")
-    return Template(Kind.UPDATE, predicate_of(where, _n_positional(listed)), assignments=listed)
+    where = predicate_of(where, _n_positional(listed))
+    return Template(Kind.UPDATE, where, assignments=listed, returning=returning)
 
 
-def delete_template(where: Where) -> Template:
+def delete_template(where: Where, returning: tuple[ReturnedColumn, ...] = ()) -> Template:
     """Give the template of a DELETE."""
-    return Template(Kind.DELETE, predicate_of(where))
+    return Template(Kind.DELETE, predicate_of(where), returning=returning)
+
+
+def returning_of(returning: Returning, schema: TableSchema, *, is_delete: bool) -> tuple[ReturnedColumn, ...]:
+    """Give what a write returns: names of columns, with ``old.`` or ``new.`` before them or plain.
+
+    A plain name is the row's last image: after the write, or before a delete.
+
+    Raises
+    ------
+    UnknownColumnError
+        With the nearest name.
+    """
+    if returning is None:
+        return ()
+    listed = [returning] if isinstance(returning, str) else list(returning)
+    if returning == "*":
+        listed = list(schema.column_names)
+    found = []
+    for name in listed:
+        if not isinstance(name, str):
+            raise PredicateError(f"returning takes names of columns, such as 'old.price', not {name!r}")
+        image, dot, column = name.partition(".")
+        if name in schema.column_names or not dot or image not in ("old", "new"):
+            image, column = "old" if is_delete else "new", name
+        schema.column(column)
+        found.append(ReturnedColumn(name, column, image == "old"))
+    if not found:
+        raise PredicateError("returning names at least one column; pass None for none")
+    _refuse_twice([each.name for each in found], "returned column")
+    return tuple(found)
 
 
 def predicate_of(where: Where, first_positional: int = 0) -> Expr | None:

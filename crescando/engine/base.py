@@ -109,6 +109,8 @@ class Count(msgspec.Struct, frozen=True, array_like=True):
     affected: int
     rejected: int
     rejection: Rejection | None = None
+    returned: tuple[Column, ...] = ()
+    """A row per row affected, if the write returns any; empty also if they are too many."""
 
 
 class Written(msgspec.Struct, frozen=True, array_like=True):

@@ -20,9 +20,10 @@ from crescando.engine.functions import Cause
 from crescando.engine.group import Group
 from crescando.engine.images import Images
 from crescando.engine.incoming import Incoming
-from crescando.engine.keys import I64
+from crescando.engine.keys import I64, Mask
 from crescando.engine.rejection import Failures
-from crescando.engine.statement import Kind
+from crescando.engine.returning import ReturnedRows
+from crescando.engine.statement import Column, Kind
 from crescando.engine.table import Table
 from crescando.engine.terms import evaluate, null_error
 from crescando.engine.values import Errors, Value, first_cause, recode, with_raised
@@ -46,6 +47,16 @@ class Tally:
         self._counts: list[list[int]] | None = None
         self._n_operations = n_operations
         self._failures = Failures()
+        self._returned: dict[int, ReturnedRows] = {}
+
+    def returned(self, group: Group) -> ReturnedRows | None:
+        """Give where the rows that a group's writes return are kept, if they return any."""
+        outputs = group.plan.shape.returning
+        return self._returned.setdefault(id(group), ReturnedRows(outputs)) if outputs else None
+
+    def cells(self, group: Group, operations: I64, arcs: I64) -> I64:
+        """Number operations of a group and arcs."""
+        return group.order[operations] * self._n_arcs + arcs
 
     def affected(self, order: I64, arcs: I64) -> None:
         """Count rows as written by the operations at some places in the batch."""
@@ -64,6 +75,8 @@ class Tally:
         if self._counts is None:
             self._counts = self._sum()
         zeros = tuple(Count(arc, 0, 0) for arc in self._arcs)
+        kept = self._returned.get(id(group))
+        returned = {} if kept is None else kept.by_cell()
         answers = []
         for operation, place in zip(group.operations, group.order.tolist(), strict=True):
             start = place * self._n_arcs
@@ -72,7 +85,10 @@ class Tally:
             if not failed and not any(row):
                 told = zeros
             else:
-                told = tuple(self._count(arc, start, row[arc]) for arc in range(len(self._arcs)))
+                told = tuple(
+                    self._count(arc, start, row[arc], returned.get(start + arc, ()))
+                    for arc in range(len(self._arcs))
+                )
             answers.append(Written(operation.number, operation.position, told))
         return answers
 
@@ -83,12 +99,13 @@ class Tally:
         rows: list[list[int]] = counted.tolist()
         return rows
 
-    def _count(self, arc: int, start: int, affected: int) -> Count:
+    def _count(self, arc: int, start: int, affected: int, returned: tuple[Column, ...]) -> Count:
         failure = self._failures.smallest.get(start + arc)
         if failure is None:
-            return Count(self._arcs[arc], affected, 0)
+            return Count(self._arcs[arc], affected, 0, None, returned)
         rejection = Rejection(failure.key, failure.cause.text)
-        return Count(self._arcs[arc], affected, self._failures.counts[start + arc], rejection)
+        rejected = self._failures.counts[start + arc]
+        return Count(self._arcs[arc], affected, rejected, rejection, returned)
 
 
 class Writer:
@@ -116,6 +133,7 @@ class Writer:
     def apply(self, group: Group, images: I64, operations: I64) -> None:
         """Update or delete images, each by one operation; no image occurs twice."""
         if group.plan.shape.kind is Kind.DELETE:
+            self._return(group, images, operations, self._look(group, images, True), there_is_after=False)
             self._images.alive[images] = False
             self._images.changed[images] = True
             self._tally.affected(group.order[operations], self._images.arc[images])
@@ -133,8 +151,30 @@ class Writer:
             kept = (error == 0).nonzero()[0]
             images, operations = images[kept], operations[kept]
             values = {column: value.take(kept) for column, value in values.items()}
+        before = self._look(group, images, True)
         self._store(values, images)
+        self._return(group, images, operations, before)
         self._tally.affected(group.order[operations], self._images.arc[images])
+
+    def _look(self, group: Group, images: I64, exists: Mask | bool) -> dict[int, Value]:
+        """Give what a group's writes return of images as they are before the write."""
+        kept = self._tally.returned(group)
+        return {} if kept is None else kept.look(self._images, images, exists, is_before=True)
+
+    def _return(
+        self,
+        group: Group,
+        images: I64,
+        operations: I64,
+        before: dict[int, Value],
+        *,
+        there_is_after: bool = True,
+    ) -> None:
+        """Keep what a group's writes return of images, which are as they are after the write."""
+        kept = self._tally.returned(group)
+        if kept is not None:
+            after = kept.look(self._images, images, there_is_after, is_before=False)
+            kept.add(self._tally.cells(group, operations, self._images.arc[images]), before, after)
 
     def _fit(self, column_id: int, value: Value) -> Value:
         """Convert a value to a column's type, with the errors that its constraints raise."""
@@ -178,6 +218,7 @@ class Writer:
             kept = (causes == 0).nonzero()[0]
             images, places, operations, alive = images[kept], places[kept], operations[kept], alive[kept]
         given = rows.values
+        before = self._look(group, images, alive)
         born = images[~alive]
         if len(born):
             for column_id in self._images.column_ids:
@@ -188,4 +229,5 @@ class Writer:
         self._store({column: given[column].take(places) for column in given if column not in keys}, images)
         self._images.alive[images] = True
         self._images.changed[images] = True
+        self._return(group, images, operations, before)
         self._tally.affected(group.order[operations], self._images.arc[images])

@@ -188,7 +188,7 @@ def check_batch(
         if operation.shape.kind is Kind.READ:
             check_read(operation, effect, answer)
         else:
-            check_write(layout, effect, answer)
+            check_write(layout, effect, answer, bool(operation.shape.returning))
 
 
 def check_read(operation: Operation, effect: Effect, answer: Answer) -> None:
@@ -248,7 +248,7 @@ def check_first_rows(operation: Operation, effect: Effect, answer: Answer) -> No
     assert [bag([row]) for row in found] == [bag([row]) for row in effect.rows]
 
 
-def check_write(layout: Layout, effect: Effect, answer: Answer) -> None:
+def check_write(layout: Layout, effect: Effect, answer: Answer, has_returned: bool) -> None:
     """Compare the counts of every arc on every engine that owns it."""
     assert not answer.failed, answer.failed
     assert len(answer.written) == len(layout.engines)
@@ -259,6 +259,9 @@ def check_write(layout: Layout, effect: Effect, answer: Answer) -> None:
             rejected = [(rank(key), cause, key) for _, key, cause in events if cause is not None]
             assert count.affected == len(events) - len(rejected), (count, len(events), events[:3])
             assert count.rejected == len(rejected), (count, len(events), events[:3])
+            rows = list(zip(*(column.to_list() for column in count.returned), strict=True))
+            returned = [row for at, row in effect.returned if inside(at, count.key_range) and has_returned]
+            assert bag(rows) == bag(returned), (rows[:3], returned[:3])
             if not rejected:
                 assert count.rejection is None
                 continue

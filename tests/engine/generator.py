@@ -26,6 +26,7 @@ from crescando.engine.statement import (
     Kind,
     Parameter,
     Projection,
+    Returned,
     Shape,
     Sort,
     Term,
@@ -471,7 +472,18 @@ class World:
         free = [column for column in self.columns if column.name not in self.schema.key_columns]
         chosen = random.sample(free, min(random.choice((1, 1, 2)), len(free)))
         assignments = tuple(Assignment(column.id, self._assigned(column)) for column in chosen)
-        return self._finish(Shape(Kind.UPDATE, 7, 1, where, assignments=assignments))
+        shape = Shape(Kind.UPDATE, 7, 1, where, assignments=assignments, returning=self._returning())
+        return self._finish(shape)
+
+    def _returning(self) -> tuple[Returned, ...]:
+        """Give what a write returns: nothing, or columns of the rows before and after it."""
+        if self.random.random() < 0.6:
+            return ()
+        chosen = [self.random.choice(self.columns) for _ in range(self.random.randrange(1, 4))]
+        return tuple(
+            Returned(f"r{place}", ColumnRef(column.id, column.type), self.random.random() < 0.5)
+            for place, column in enumerate(chosen)
+        )
 
     def _assigned(self, column: ColumnDef) -> Term:
         random, kind = self.random, column.type
@@ -502,7 +514,7 @@ class World:
         self._begin()
         key = self._key_test()
         where = key if self.random.random() < 0.6 else Apply("and", (key, self.predicate(1)), BOOL)
-        return self._finish(Shape(Kind.DELETE, 7, 1, where))
+        return self._finish(Shape(Kind.DELETE, 7, 1, where, returning=self._returning()))
 
     def _bring(self, kind: Kind) -> tuple[Shape, Callable[[], tuple[Any, ...]]]:
         keys = [column for column in self.columns if column.name in self.schema.key_columns]
@@ -514,7 +526,7 @@ class World:
             or (not column.nullable and (self.plain or self.random.random() < 0.8))
         ]
         self.random.shuffle(given)
-        shape = Shape(kind, 7, 1, columns=tuple(column.id for column in given))
+        shape = Shape(kind, 7, 1, columns=tuple(c.id for c in given), returning=self._returning())
         return shape, lambda: self.rows(given, self.random.choice((1, 1, 2, 5)), 0.06)
 
     def full_insert(self) -> Shape:

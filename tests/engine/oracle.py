@@ -431,13 +431,14 @@ class Effect:
     """What one operation did.
 
     For reads `rows` or `aggregates`, or `failure` = (key, cause); for writes one event
-    (position, key, cause or None) per row met.
+    (position, key, cause or None) per row met, and in `returned` (position, outputs) per row written.
     """
 
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     aggregates: list[Any] = field(default_factory=list)
     failure: tuple[tuple[Any, ...], Cause] | None = None
     events: list[tuple[int, tuple[Any, ...], Cause | None]] = field(default_factory=list)
+    returned: list[tuple[int, tuple[Any, ...]]] = field(default_factory=list)
     n_matched: int = 0
 
 
@@ -536,10 +537,23 @@ class Oracle:
             effect.n_matched += 1
             self._hit(row)
             cause = truth.cause if type(truth) is Err else None
+            before = list(row.values)
             if cause is None:
                 cause = self._change(row, operation)
             effect.events.append((row.position, row.key, cause))
+            if cause is None:
+                after = None if operation.shape.kind is Kind.DELETE else row.values
+                self._return(effect, operation, row.position, before, after)
         return effect
+
+    def _return(
+        self, effect: Effect, operation: Operation, position: int, before: Any, after: Any
+    ) -> None:
+        outputs = []
+        for returned in operation.shape.returning:
+            image = before if returned.is_before else after
+            outputs.append(None if image is None else image[self.places[returned.column.column]])
+        effect.returned.append((position, tuple(outputs)))
 
     def _change(self, row: Row, operation: Operation) -> Cause | None:
         """Update or delete one row; gives why it keeps its values, if it does."""
@@ -597,9 +611,12 @@ class Oracle:
                 effect.events.append((position, key, min(causes)))
                 continue
             effect.n_matched += 1
-            effect.events.append(
-                (position, key, self._place(operation, values, given, key, position, missing))
-            )
+            known = self._find(key)
+            before = None if known is None else list(known.values)
+            cause = self._place(operation, values, given, key, position, missing)
+            effect.events.append((position, key, cause))
+            if cause is None:
+                self._return(effect, operation, position, before, values if known is None else known.values)
         return effect
 
     def _place(

@@ -14,13 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from crescando.engine.base import Count, Rejection
+from crescando.engine.constants import as_value
 from crescando.engine.functions import Cause
 from crescando.engine.kv.operators import canonical, in_calendar, is_nan, number, to_number
 from crescando.engine.kv.scalar import Compiled, compile_term, smallest_cause
 from crescando.engine.partition import ring_positions
 from crescando.engine.plan import Plan
 from crescando.engine.ranges import key_constant, number_of
-from crescando.engine.statement import Column, Kind, Operation, Parameter, Shape
+from crescando.engine.returning import RETURNED_MAX
+from crescando.engine.statement import Column, Kind, Operation, Parameter, Returned, Shape
+from crescando.engine.values import to_column
 from crescando.schema import ColumnDef, DataType, TableSchema
 from crescando.types import KeyRange, Scope
 
@@ -50,11 +53,18 @@ class Tally:
     Parameters
     ----------
     arcs : sequence of KeyRange
+    schema : TableSchema
+    outputs : sequence of Returned
+        What the write returns.
     """
 
-    def __init__(self, arcs: Sequence[KeyRange]) -> None:
+    def __init__(self, arcs: Sequence[KeyRange], schema: TableSchema, outputs: Sequence[Returned]) -> None:
         self._arcs = arcs
         self._affected = [0] * len(arcs)
+        places = {column.id: place for place, column in enumerate(schema.columns)}
+        self._outputs = [(places[each.column.column], each.is_before) for each in outputs]
+        self._kinds = [each.column.type for each in outputs]
+        self._returned: list[list[list[Any]]] = [[] for _ in arcs]
         self._failures: list[list[tuple[Any, Cause, Key]]] = [[] for _ in arcs]
 
     @property
@@ -62,10 +72,19 @@ class Tally:
         """How many rows were written."""
         return sum(self._affected)
 
-    def add(self, arc: int, key: Key, cause: Cause | None) -> None:
-        """Count a row as written, or as rejected for a cause."""
+    def add(
+        self,
+        arc: int,
+        key: Key,
+        cause: Cause | None,
+        before: list[Any] | None = None,
+        after: list[Any] | None = None,
+    ) -> None:
+        """Count a row as written, with its images, or as rejected for a cause."""
         if cause is None:
             self._affected[arc] += 1
+            images = [(before if is_before else after, place) for place, is_before in self._outputs]
+            self._returned[arc].append([None if image is None else image[place] for image, place in images])
         else:
             self._failures[arc].append((rank(key), cause, key))
 
@@ -74,11 +93,18 @@ class Tally:
         return tuple(map(self._count, range(len(self._arcs))))
 
     def _count(self, arc: int) -> Count:
-        failures = self._failures[arc]
+        failures, affected = self._failures[arc], self._affected[arc]
+        returned = self._columns(arc) if 0 < affected <= RETURNED_MAX else ()
         if not failures:
-            return Count(self._arcs[arc], self._affected[arc], 0)
+            return Count(self._arcs[arc], affected, 0, None, returned)
         _, cause, key = min(failures, key=lambda failure: failure[:2])
-        return Count(self._arcs[arc], self._affected[arc], len(failures), Rejection(key, cause.text))
+        return Count(self._arcs[arc], affected, len(failures), Rejection(key, cause.text), returned)
+
+    def _columns(self, arc: int) -> tuple[Column, ...]:
+        rows = self._returned[arc]
+        return tuple(
+            to_column(as_value([row[place] for row in rows], kind)) for place, kind in enumerate(self._kinds)
+        )
 
 
 class KvTable:
@@ -156,7 +182,7 @@ class KvTable:
 
     def write(self, plan: Plan, operation: Operation) -> Tally:
         """Execute a write on every row, whatever its scope."""
-        tally = Tally(self._arcs)
+        tally = Tally(self._arcs, self.schema, plan.shape.returning)
         if plan.gives_rows:
             self._bring(operation, tally)
         elif plan.shape.kind is Kind.DELETE:
@@ -164,7 +190,7 @@ class KvTable:
                 cause = truth if type(truth) is Cause else None
                 if cause is None:
                     del self._rows[_identity(row.key)]
-                tally.add(self._arc_of(row.position), row.key, cause)
+                tally.add(self._arc_of(row.position), row.key, cause, before=row.values)
         else:
             self._update(plan, operation, tally)
         return tally
@@ -214,13 +240,14 @@ class KvTable:
             assignments.append((place, self.schema.columns[place], term, assignment.term.type))
         for row, truth in self._matching(plan, operation):
             cause = truth if type(truth) is Cause else None
+            before = list(row.values)
             if cause is None:
                 values = [fit(column, term(row.values), kind) for _, column, term, kind in assignments]
                 cause = smallest_cause(values)
                 if cause is None:
                     for (place, *_), value in zip(assignments, values, strict=True):
                         row.values[place] = value
-            tally.add(self._arc_of(row.position), row.key, cause)
+            tally.add(self._arc_of(row.position), row.key, cause, before, row.values)
 
     def _bring(self, operation: Operation, tally: Tally) -> None:
         given: dict[int, Column] = dict(zip(operation.shape.columns, operation.parameters, strict=True))
@@ -239,9 +266,12 @@ class KvTable:
             if lacks_value and operation.shape.kind is Kind.INSERT:
                 # The only cause above this one is a NaN key's.
                 cause = Cause.NULL_VALUE if cause is None else min(cause, Cause.NULL_VALUE)
+            known = self._rows.get(_identity(key))
+            before = None if known is None else list(known.values)
+            row = Row(values, key, position)
             if cause is None:
-                cause = self._place(operation, Row(values, key, position), given, lacks_value)
-            tally.add(arc, key, cause)
+                cause = self._place(operation, row, given, lacks_value)
+            tally.add(arc, key, cause, before, row.values if known is None else known.values)
 
     def _fault_of(self, values: list[Any], given: dict[int, Column]) -> Cause | None:
         """Say why no state of the table could accept a row, if so."""
