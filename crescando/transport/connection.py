@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from crescando.errors import RemoteProtocolError
@@ -31,6 +32,10 @@ SEAL_BYTES = 1 << 18
 """Bytes sealed at once for TLS, whose buffers stay as large as they have ever been."""
 
 
+_MESSAGE = FrameKind.MESSAGE
+"""A name is found faster than an enumeration's member."""
+
+
 class Handler(Protocol):
     """Who is told of what happens on a connection."""
 
@@ -39,7 +44,7 @@ class Handler(Protocol):
         ...
 
     def framed(self, connection: Connection, kind: FrameKind, body: Body) -> None:
-        """Take a frame; what is kept of its body must be copied.
+        """Take a frame that is no message of a session; what is kept of its body must be copied.
 
         Raises
         ------
@@ -65,7 +70,7 @@ class Connection(asyncio.Protocol):
     loop : asyncio.AbstractEventLoop
     handler : Handler
     body_bytes_max : int
-        The longest frame body taken at first; `take_bodies_of` raises it.
+        The longest frame body taken before a session begins (`begin_session`).
     queue_bytes_max : int
         With more than so much unsent beside the longest frame of what waits,
         the next frame ends the connection: a frame of any length gets through.
@@ -87,11 +92,13 @@ class Connection(asyncio.Protocol):
         self._framer = Framer(body_bytes_max)
         self._queue_bytes_max = queue_bytes_max
         self._tls = tls
-        self._transport: asyncio.Transport | None = None
+        self._receive: Callable[[Body], None] | None = None
+        self._transport: asyncio.Transport
         self._queue: list[bytes] = []
         self._n_queued = 0
         self._n_left = 0
         self._n_longest = 0
+        self._is_up = False
         self._is_ended = False
 
     @property
@@ -99,36 +106,40 @@ class Connection(asyncio.Protocol):
         """The TLS session's `ssl.SSLObject`, or None without TLS."""
         return self._tls.ssl_object if self._tls is not None else None
 
-    def take_bodies_of(self, body_bytes_max: int) -> None:
-        """Take frame bodies of so many bytes from now on."""
+    def begin_session(self, body_bytes_max: int, receive: Callable[[Body], None]) -> None:
+        """Take frame bodies of so many bytes from now on; those of messages are for `receive`.
+
+        It must copy what it keeps, and may raise `RemoteProtocolError`: the connection ends.
+        """
         self._framer.body_bytes_max = body_bytes_max
+        self._receive = receive
 
     def send(self, kind: FrameKind, body: bytes) -> None:
         """Send a frame with the next `write`; dropped once the connection is over."""
-        if self._is_ended or self._transport is None:
+        if not self._is_up:
             return
-        if self._n_queued + self._n_left > self._queue_bytes_max and not self._has_room(self._transport):
+        if self._n_queued + self._n_left > self._queue_bytes_max and not self._has_room():
             self.abort("the peer does not take what is sent")
             return
-        n_bytes = HEADER_BYTES + len(body)
+        n_bytes = len(body)
         if n_bytes > self._n_longest:
-            if len(body) > self._framer.body_bytes_max:
-                self.abort(f"a frame of {len(body)} bytes; peers take at most {self._framer.body_bytes_max}")
+            if n_bytes > self._framer.body_bytes_max:
+                self.abort(f"a frame of {n_bytes} bytes; peers take at most {self._framer.body_bytes_max}")
                 return
             self._n_longest = n_bytes
         if not self._queue:
             self._handler.unsent(self)
-        self._queue += header(kind, len(body)), body
-        self._n_queued += n_bytes
+        self._queue += header(kind, n_bytes), body
+        self._n_queued += HEADER_BYTES + n_bytes
 
-    def _has_room(self, transport: asyncio.Transport) -> bool:
+    def _has_room(self) -> bool:
         """Look anew at how much the peer has not taken, as far as this process can see."""
-        self._n_left = transport.get_write_buffer_size()
-        return self._n_queued + self._n_left <= self._queue_bytes_max + self._n_longest
+        self._n_left = self._transport.get_write_buffer_size()
+        return self._n_queued + self._n_left <= self._queue_bytes_max + HEADER_BYTES + self._n_longest
 
     def write(self) -> None:
         """Hand what was sent to the network."""
-        if not self._queue or self._transport is None:
+        if not self._queue:
             return
         # One write whatever the number of frames: each is a system call of its own,
         # and with TLS a record; joining is cheaper than either.
@@ -157,28 +168,29 @@ class Connection(asyncio.Protocol):
 
     def close(self, why: str = "") -> None:
         """End the connection after what was sent; nothing is received any more."""
-        if not self._is_ended:
-            self.write()
+        self.write()
+        if self._is_ended:
+            return
+        if self._is_up:
             transport = self._transport
-            if transport is not None:
-                if self._tls is not None:
-                    transport.write(self._tls.end())
-                transport.close()
-                if transport.get_write_buffer_size():
-                    self._loop.call_later(LINGER_S, transport.abort)
-            self._end(why)
+            if self._tls is not None:
+                transport.write(self._tls.end())
+            transport.close()
+            if transport.get_write_buffer_size():
+                self._loop.call_later(LINGER_S, transport.abort)
+        self._end(why)
 
     def abort(self, why: str) -> None:
         """End the connection now; what was not sent is lost."""
         if not self._is_ended:
             self._queue.clear()
             self._n_queued = 0
-            if self._transport is not None:
+            if self._is_up:
                 self._transport.abort()
             self._end(why)
 
     def _end(self, why: str) -> None:
-        self._is_ended = True
+        self._is_up, self._is_ended = False, True
         # Never from within a call of the handler's own: it would not expect it.
         self._loop.call_soon(self._handler.ended, self, why)
 
@@ -192,6 +204,7 @@ class Connection(asyncio.Protocol):
                 raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(transport, "max_size"):
             transport.max_size = RECEIVE_BYTES
+        self._is_up = not self._is_ended
         if self._is_ended:
             self._transport.abort()
         elif self._tls is None:
@@ -201,7 +214,6 @@ class Connection(asyncio.Protocol):
 
     def _open(self, tls: TlsStream, data: bytes) -> bytes:
         """Give what is in sealed bytes, and send what TLS itself has to say."""
-        assert self._transport is not None
         was_ready, fault, plain = tls.is_ready, "", b""
         try:
             if was_ready or data:
@@ -226,15 +238,19 @@ class Connection(asyncio.Protocol):
             if self._is_ended:
                 return
         try:
-            for kind, body in self._framer.feed(data):
-                self._handler.framed(self, kind, body)
-                if self._is_ended:
-                    return
+            self._framer.feed(data, self._take)
         except RemoteProtocolError as error:
             self.abort(str(error))
             return
         if self._tls is not None and self._tls.is_over:
             self.close("the peer closed the connection")
+
+    def _take(self, kind: FrameKind, body: Body) -> bool:
+        if kind is _MESSAGE and self._receive is not None:
+            self._receive(body)
+        else:
+            self._handler.framed(self, kind, body)
+        return self._is_up
 
     def eof_received(self) -> bool:
         return False

@@ -10,7 +10,7 @@ that it does not pin the rest.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable
 from enum import IntEnum
 
 from crescando.errors import RemoteProtocolError
@@ -20,8 +20,8 @@ MAGIC = 0x4F445243
 
 VERSION = 1
 
-_HEADER = struct.Struct("<IHHQ")
-"""Magic, version, kind, length of the body."""
+_HEADER = struct.Struct("<QQ")
+"""Magic (4 bytes), version (2) and kind (2) as one number; length of the body."""
 
 HEADER_BYTES = _HEADER.size
 
@@ -45,12 +45,16 @@ class FrameKind(IntEnum):
     MESSAGE = 5
 
 
-_KINDS = {int(kind): kind for kind in FrameKind}
+_HEADS = {kind: MAGIC | VERSION << 32 | int(kind) << 48 for kind in FrameKind}
+_KINDS = {head: kind for kind, head in _HEADS.items()}
+
+Take = Callable[[FrameKind, Body], bool]
+"""Takes a frame, and says whether the next one is wanted."""
 
 
 def header(kind: FrameKind, n_bytes: int) -> bytes:
     """Give the header of a frame whose body has `n_bytes`."""
-    return _HEADER.pack(MAGIC, VERSION, kind, n_bytes)
+    return _HEADER.pack(_HEADS[kind], n_bytes)
 
 
 class Framer:
@@ -68,11 +72,12 @@ class Framer:
         self._n_kept = 0
         self._n_wanted = HEADER_BYTES
 
-    def feed(self, data: bytes) -> Iterator[tuple[FrameKind, Body]]:
-        """Give the frames that are complete now.
+    def feed(self, data: bytes, take: Take) -> None:
+        """Have the frames taken that are complete now.
 
-        Each is given before the next one is looked at, so that the limit may
-        be changed in between.
+        Each is taken before the next one is looked at, so that the limit may
+        be changed in between. Once one is not wanted, the stream is of no use
+        any more.
 
         Raises
         ------
@@ -89,34 +94,31 @@ class Framer:
             self._pieces.clear()
         at, end = 0, len(data)
         while end - at >= HEADER_BYTES:
-            magic, version, number, n_bytes = _HEADER.unpack_from(data, at)
-            kind = _KINDS.get(number)
-            if magic != MAGIC or version != VERSION or kind is None or n_bytes > self.body_bytes_max:
-                raise self._fault_of(magic, version, number, n_bytes)
-            stop = at + HEADER_BYTES + n_bytes
+            head, n_bytes = _HEADER.unpack_from(data, at)
+            kind = _KINDS.get(head)
+            if kind is None or n_bytes > self.body_bytes_max:
+                raise self._fault_of(head, n_bytes)
+            start = at + HEADER_BYTES
+            stop = start + n_bytes
             if stop > end:
                 self._keep(data[at:], HEADER_BYTES + n_bytes)
                 return
-            if n_bytes < VIEW_BYTES:
-                yield kind, data[at + HEADER_BYTES : stop]
-            else:
-                yield kind, memoryview(data)[at + HEADER_BYTES : stop]
+            if not take(kind, data[start:stop] if n_bytes < VIEW_BYTES else memoryview(data)[start:stop]):
+                return
             at = stop
         if at < end:
             self._keep(data[at:], HEADER_BYTES)
-        else:
-            self._n_kept, self._n_wanted = 0, HEADER_BYTES
 
     def _keep(self, rest: bytes, n_wanted: int) -> None:
+        self._pieces.append(rest)
         self._n_kept, self._n_wanted = len(rest), n_wanted
-        if rest:
-            self._pieces.append(rest)
 
-    def _fault_of(self, magic: int, version: int, kind: int, n_bytes: int) -> RemoteProtocolError:
-        if magic != MAGIC:
+    def _fault_of(self, head: int, n_bytes: int) -> RemoteProtocolError:
+        version, kind = head >> 32 & 0xFFFF, head >> 48
+        if head & 0xFFFFFFFF != MAGIC:
             return RemoteProtocolError("not a frame of this protocol")
         if version != VERSION:
             return RemoteProtocolError(f"frame version {version}, but this process speaks {VERSION}")
-        if kind not in _KINDS:
+        if head not in _KINDS:
             return RemoteProtocolError(f"unknown kind of frame {kind}")
         return RemoteProtocolError(f"a frame of {n_bytes} bytes; at most {self.body_bytes_max} are taken")

@@ -12,7 +12,7 @@ from typing import Any
 
 from crescando.transport.base import Channel, Endpoint
 from crescando.transport.connection import Connection
-from crescando.transport.framing import FrameKind
+from crescando.transport.framing import Body, FrameKind
 from crescando.types import ProcessId
 
 Pair = tuple[ProcessId, ProcessId]
@@ -37,6 +37,7 @@ class SocketChannel(Channel):
         connection: Connection,
         *,
         encode: Callable[[Any], bytes],
+        decode: Callable[[Body], Any],
         forget: Callable[[SocketChannel], None],
     ) -> None:
         self.owner, self.peer = pair
@@ -44,11 +45,17 @@ class SocketChannel(Channel):
         self.is_open = True
         self._connection = connection
         self._encode = encode
+        self._decode = decode
         self._forget = forget
 
     def send(self, message: Any) -> None:
         if self.is_open:
             self._connection.send(FrameKind.MESSAGE, self._encode(message))
+
+    def receive(self, body: Body) -> None:
+        """Take the bytes of a message of the peer's."""
+        if self.endpoint is not None:
+            self.endpoint.received(self, self._decode(body))
 
     def close(self) -> None:
         if self.is_open:

@@ -218,19 +218,15 @@ class SocketTransport(Transport):
 
     def framed(self, connection: Connection, kind: FrameKind, body: Body) -> None:
         link = self._links[connection]
-        channel = link.channel
-        if kind is FrameKind.MESSAGE and channel is not None:
-            if channel.endpoint is not None:
-                channel.endpoint.received(channel, self._decode(body))
-            return
+        has_begun = link.channel is not None
         match kind:
             case FrameKind.HELLO if link.pair is None:
                 self._on_hello(link, decode_hello(bytes(body)))
-            case FrameKind.WELCOME if link.dialled is not None and channel is None:
+            case FrameKind.WELCOME if link.dialled is not None and not has_begun:
                 self._on_welcome(link, link.dialled)
-            case FrameKind.REFUSE if link.dialled is not None and channel is None:
+            case FrameKind.REFUSE if link.dialled is not None and not has_begun:
                 self._on_refuse(link, link.dialled, bytes(body))
-            case FrameKind.CONFIRM if link.dialled is None and link.pair is not None and channel is None:
+            case FrameKind.CONFIRM if link.dialled is None and link.pair is not None and not has_begun:
                 self._on_confirm(link, link.pair)
             case _:
                 raise RemoteProtocolError(f"a {kind.name.lower()} frame may not come now")
@@ -319,11 +315,16 @@ class SocketTransport(Transport):
 
     def _open(self, link: Link, pair: Pair) -> None:
         link.settle()
-        link.connection.take_bodies_of(self.limits.message_bytes_max)
         endpoint = self._endpoints[pair[0]]
         channel = link.channel = SocketChannel(
-            pair, endpoint, link.connection, encode=self._encoded_once, forget=self._forget
+            pair,
+            endpoint,
+            link.connection,
+            encode=self._encoded_once,
+            decode=self._decode,
+            forget=self._forget,
         )
+        link.connection.begin_session(self.limits.message_bytes_max, channel.receive)
         self._channels[pair[0]][pair[1]] = channel
         endpoint.opened(channel)
 

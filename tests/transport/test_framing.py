@@ -14,7 +14,15 @@ STREAM = b"".join(header(FrameKind.MESSAGE, len(body)) + body for body in BODIES
 
 
 def frames(framer: Framer, *pieces: bytes) -> list[Body]:
-    return [body for piece in pieces for _, body in framer.feed(piece)]
+    taken: list[Body] = []
+
+    def take(_: FrameKind, body: Body) -> bool:
+        taken.append(body)
+        return True
+
+    for piece in pieces:
+        framer.feed(piece, take)
+    return taken
 
 
 def test_many_frames_in_one_piece() -> None:
@@ -49,11 +57,28 @@ def test_a_wrong_header_is_refused_before_its_body_comes(at: int, value: int, te
 def test_the_limit_may_be_raised_between_two_frames_of_one_piece() -> None:
     framer = Framer(4)
     taken = []
-    for kind, body in framer.feed(header(FrameKind.CONFIRM, 0) + header(FrameKind.MESSAGE, 9) + b"123456789"):
+
+    def take(kind: FrameKind, body: Body) -> bool:
         taken.append((kind, body))
         framer.body_bytes_max = 100
+        return True
+
+    framer.feed(header(FrameKind.CONFIRM, 0) + header(FrameKind.MESSAGE, 9) + b"123456789", take)
 
     assert taken == [(FrameKind.CONFIRM, b""), (FrameKind.MESSAGE, b"123456789")]
+
+
+def test_nothing_is_taken_behind_a_frame_after_which_none_is_wanted() -> None:
+    taken: list[FrameKind] = []
+
+    def take(kind: FrameKind, _: Body) -> bool:
+        taken.append(kind)
+        return kind is not FrameKind.REFUSE
+
+    kinds = FrameKind.CONFIRM, FrameKind.REFUSE, FrameKind.MESSAGE
+    Framer(100).feed(b"".join(header(kind, 0) for kind in kinds), take)
+
+    assert taken == [FrameKind.CONFIRM, FrameKind.REFUSE]
 
 
 def test_a_short_body_does_not_pin_what_came_with_it() -> None:
