@@ -20,7 +20,7 @@ if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.report import machine, out_path, parser_of, progress, publish
-from benchmarks.scans import reads
+from benchmarks.scans import clients, loading, plots, reads, volume, writes
 from benchmarks.scans.plan import QUICK, Plan, Stock, tiny
 from benchmarks.verdicts import Outcome, outcome
 
@@ -29,7 +29,18 @@ MEASURES: dict[str, Callable[[Stock], Outcome]] = {
     "E2": reads.e2,
     "E3": reads.e3,
     "E11": reads.e11,
+    "E9": loading.e9,
+    "E4": writes.e4,
+    "E5": writes.e5,
+    "E6": clients.e6,
+    "E10": clients.e10,
+    "E8": volume.e8,
+    "E7": volume.e7,
 }
+"""In the order in which they are taken: those that read before those that change rows."""
+
+SWEEP = (1, 10, 100, 1_000, 10_000, 50_000)
+
 KEYS = tuple(f"E{number}" for number in range(1, 12))
 
 
@@ -44,12 +55,26 @@ def measure(plan: Plan, wanted: Sequence[str], out: Path) -> dict[str, Any]:
             progress(key)
             try:
                 told[key] = take(stock)
+                if key == "E2":
+                    told[key] |= _pictures(stock, told[key]["batches"], out)
             except Exception as error:  # noqa: BLE001  # The other measures are worth having.
                 progress(f"{key} failed: {error!r}")
                 told[key] = outcome(None, "to run without error", False, failed=repr(error)[:2000])
     finally:
         stock.close()
     return {key: told[key] for key in KEYS if key in told}
+
+
+def _pictures(stock: Stock, batches: dict[str, Any], out: Path) -> dict[str, Any]:
+    """Measure the shared scan at many sizes of batch, and draw it beside E2's rivals."""
+    progress("sweep over sizes of batch")
+    swept = volume.sweep(stock, [n for n in SWEEP if n <= max(stock.plan.batches)])
+    names = {name for entry in batches.values() for name in entry} - set(reads.OURS)
+    rivals = {
+        f"{name}, batch join": {int(n): batches[n][name]["ms"]["median"] / 1e3 for n in batches}
+        for name in sorted(names)
+    }
+    return {"sweep": swept, "plots": plots.draw(swept, rivals, out)}
 
 
 def setting(plan: Plan) -> dict[str, Any]:

@@ -203,27 +203,25 @@ class DuckDB(Rival):
             try:
                 done = self._base.execute(
                     "update tickets set miles = miles + k.delta from k where rloc = k.key"
-                ).fetchone()
+                ).fetchall()
             finally:
                 self._base.unregister("k")
-            assert done is not None
-            return int(done[0])
+            return int(done[0][0])
 
         return {"UPDATE FROM": from_arrow}
 
     def miles(self) -> int:
         """Give a checksum of the column that updates change."""
-        found = self._base.execute("select sum(miles::hugeint * (ticket_id % 1000)) from tickets").fetchone()
-        assert found is not None
-        return int(found[0])
+        found = self._base.execute("select sum(miles::hugeint * (ticket_id % 1000)) from tickets").fetchall()
+        return int(found[0][0])
 
     def n_bytes(self) -> int:
         """What the rows take."""
         found = self._base.execute(
             "select sum(memory_usage_bytes) from duckdb_memory() where tag in "
             "('BASE_TABLE', 'IN_MEMORY_TABLE', 'ART_INDEX')"
-        ).fetchone()
-        return int(found[0] or 0) if found else 0
+        ).fetchall()
+        return int(found[0][0] or 0)
 
 
 _INSTANT = pa.timestamp("us", tz="UTC")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from benchmarks.tickets.generate import tickets
 from benchmarks.tickets.work import Draw
 
 R = TypeVar("R", bound=Rival)
+T = TypeVar("T")
 
 GOAL_ROWS = 1_000_000
 """Rows that the goals are about, where they do not say otherwise."""
@@ -32,6 +34,10 @@ class Plan:
         Operations of the batches that E2 and E5 compare at.
     batch : int
         Operations of the other batches.
+    clients : int
+        Of E6.
+    others : tuple of int
+        Operations that share scans with the probe of E10.
     seconds : float
         Length of one run with clients.
     flood : int
@@ -48,6 +54,7 @@ class Plan:
     batches: tuple[int, ...] = (1_000, 10_000, 50_000)
     batch: int = 10_000
     clients: int = 1_000
+    others: tuple[int, ...] = (1, 100, 10_000)
     seconds: float = 10.0
     flood: int = 1_000_000
     slow_s: float = 30.0
@@ -72,6 +79,7 @@ def tiny(rows: int) -> Plan:
         batches=(50, 200),
         batch=200,
         clients=20,
+        others=(1, 20, 100),
         seconds=0.3,
         flood=500,
         slow_s=0.5,
@@ -95,6 +103,14 @@ class Stock:
         self._engines: dict[int, EngineSide] = {}
         self._rivals: dict[type[Rival], Rival | None] = {}
         self._store: Any = None
+        self._kept: dict[str, Any] = {}
+
+    def kept(self, name: str, make: Callable[[], T]) -> T:
+        """Give what `make` once made under this name."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        kept: T = self._kept[name]
+        return kept
 
     @property
     def table(self) -> pa.Table:
@@ -165,6 +181,7 @@ class Stock:
         for kind in list(self._rivals):
             self.drop(kind)
         self._engines.clear()
+        self._kept.clear()
         if self._store is not None:
             self._store.close()
             self._store = None

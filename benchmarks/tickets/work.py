@@ -115,6 +115,10 @@ class Draw:
         """Draw reads of one value each."""
         return Points(column, self._values(column, n))
 
+    def numbers(self, n: int, column: str) -> list[int]:
+        """Draw values of a column of numbers."""
+        return self._values(column, n)
+
     def days(self, n: int) -> Spans:
         """Draw reads of an origin on three days."""
         rows = pa.array(self._rows(n))

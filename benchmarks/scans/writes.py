@@ -1,0 +1,178 @@
+"""E4 and E5: reads while updates run, and updates, beside stores that have the right index.
+
+Rules of the file: E4 uses the store as its users do, down to row tuples; E5 the
+engine's interface, as E2 does, and the store beside it. A peer may give up the
+order of reads and writes if that makes it faster; then the column that is
+written is left out of the comparison of rows, and the note says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from benchmarks.report import progress
+from benchmarks.rivals.base import Rival, Ways
+from benchmarks.rivals.duckdb_rival import DuckDB
+from benchmarks.rivals.postgres_rival import Postgres
+from benchmarks.rivals.sqlite_rival import SQLite
+from benchmarks.scans.contest import Timing, contest, require_equal, rows_checksum, timed
+from benchmarks.scans.engine_side import EngineSide
+from benchmarks.scans.plan import Stock
+from benchmarks.scans.store_side import StoreSide
+from benchmarks.tickets.work import Mixed
+from benchmarks.verdicts import Goal, Outcome, judge
+
+UPDATES = 0.1
+"""Share of updates among the operations of E4."""
+
+E4_GOALS = {"sqlite": (4.0, 8.0), "postgresql": (8.0, 15.0)}
+E5_SQLITE = (10.0, 20.0)
+E5_DUCKDB = {1_000: (5.0, 8.0), 10_000: (1.8, 3.0), 50_000: (0.9, 1.2)}
+
+
+@dataclass(slots=True)
+class _Player:
+    """A side of E4 with its ways, of which the fastest is kept."""
+
+    ways: Sequence[tuple[str, bool, Callable[[Any], Any]]]
+    """Name, whether it keeps the order, and what does the work."""
+    tried: dict[str, float] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+
+    def play(self, turn: int, work: Mixed) -> tuple[bool, Any]:
+        """Do a batch: in turn `turn` of the try-outs, else in the fastest way."""
+        is_trial = turn >= 0
+        name, is_ordered, do = self._fastest() if is_trial else self.ways[(-1 - turn) % len(self.ways)]
+        taken_s, answer = timed(do, work)
+        if is_trial:
+            self.seconds.append(taken_s)
+        else:
+            self.tried[name] = min(taken_s, self.tried.get(name, taken_s))
+        return is_ordered, answer
+
+    def _fastest(self) -> tuple[str, bool, Callable[[Any], Any]]:
+        return min(self.ways, key=lambda way: self.tried[way[0]])
+
+    def told(self, n: int) -> dict[str, Any]:
+        """Give its rate, and of each way that was tried."""
+        name, is_ordered, _ = self._fastest()
+        tried = {each: round(n / taken_s) for each, taken_s in self.tried.items()}
+        return {
+            **Timing(tuple(self.seconds), n).told(),
+            "way": name,
+            "keeps_order": is_ordered,
+            "tried_rate_s": tried,
+        }
+
+
+def e4(stock: Stock) -> Outcome:
+    """Reads as row tuples while updates run in strict order, against the right index."""
+    n = stock.plan.batch
+    players = {"ours": _Player(_ways(StoreSide(stock.store()).mixed(), {}))}
+    rivals: list[Any] = [rival for rival in map(stock.rival, (SQLite, Postgres)) if rival is not None]
+    for rival in rivals:
+        players[rival.name] = _Player(_ways(rival.mixed(), rival.mixed_unordered()))
+    try_outs = max(len(player.ways) for player in players.values())
+    # Each way is tried once, then all play for time; every batch is done once by every side.
+    for turn in (*range(-try_outs, 0), *range(stock.plan.trials)):
+        work = stock.draw.mixed(n, UPDATES)
+        full, partial = {}, {}
+        names = list(players)
+        for place in range(len(names)):
+            name = names[(turn + place) % len(names)]
+            is_ordered, answer = players[name].play(turn, work)
+            if is_ordered:
+                full[name] = rows_checksum(answer)
+            partial[name] = rows_checksum([[row[:-1] for row in rows] for rows in answer])
+        require_equal(full)
+        require_equal(partial)
+    told = {name: player.told(n) for name, player in players.items()}
+    goals = []
+    for name, goal in E4_GOALS.items():
+        ratio = None if name not in told else _rate(told["ours"]) / _rate(told[name])
+        why = stock.skipped.get(name, "") or stock.plan.unjudged()
+        goals.append(Goal(f"{name} with the right index", ratio, *goal, unjudged=why))
+    return judge(
+        goals,
+        batch=n,
+        share_of_updates=UPDATES,
+        payload="five columns as row tuples; one session of an embedded store; updates between the reads",
+        sides=told,
+        **stock.about(rivals),
+    )
+
+
+def _ways(ordered: Ways, unordered: Ways) -> list[tuple[str, bool, Callable[[Any], Any]]]:
+    return [(name, True, do) for name, do in ordered.items()] + [
+        (name, False, do) for name, do in unordered.items()
+    ]
+
+
+def _rate(told: Mapping[str, Any]) -> float:
+    return float(told["rate_s"]["median"])
+
+
+def e5(stock: Stock) -> Outcome:
+    """Updates by a predicate that is not the key, in strict order."""
+    engines = {"1 thread": stock.engine(1), "2 partitions": stock.engine(2)}
+    store = StoreSide(stock.store())
+    rivals: list[Any] = [rival for rival in map(stock.rival, (SQLite, DuckDB)) if rival is not None]
+    sides: dict[str, Callable[[Any], int]] = {name: engine.changes for name, engine in engines.items()}
+    sides["the store's own calls"] = store.changes
+    ways = {rival.name: next(iter(rival.changes().items())) for rival in rivals}
+    sides |= {name: do for name, (_, do) in ways.items()}
+    # Sides may have been through different measures before: what counts is what is added.
+    before = _miles(engines, store, rivals)
+    goals, told = [], {}
+    for n in stock.plan.batches:
+        progress(f"E5: batches of {n:,}")
+        timings = contest(sides, [stock.draw.changes(n) for _ in range(stock.plan.trials + 1)], int)
+        ours = max(timings[name].rate_s for name in engines)
+        told[str(n)] = {name: timing.told() for name, timing in timings.items()}
+        for name, (way, _) in ways.items():
+            told[str(n)][name] |= {
+                "way": way,
+                "ratio": round(ours / timings[name].rate_s, 2),
+                "ratio_of_the_stores_calls": round(
+                    timings["the store's own calls"].rate_s / timings[name].rate_s, 2
+                ),
+            }
+        if "sqlite" in ways and n == stock.plan.batch:
+            ratio = ours / timings["sqlite"].rate_s
+            goals.append(Goal(f"sqlite, indexed, {n:,}", ratio, *E5_SQLITE, unjudged=stock.plan.unjudged()))
+        if "duckdb" in ways and n in E5_DUCKDB:
+            ratio = ours / timings["duckdb"].rate_s
+            goals.append(
+                Goal(f"duckdb, UPDATE FROM, {n:,}", ratio, *E5_DUCKDB[n], unjudged=stock.plan.unjudged())
+            )
+    after = _miles(engines, store, rivals)
+    require_equal({name: after[name] - before[name] for name in after})
+    goals += [
+        Goal(f"{kind.name}", None, 1.0, 1.0, unjudged=stock.skipped[kind.name])
+        for kind in (SQLite, DuckDB)
+        if kind.name in stock.skipped
+    ]
+    return judge(
+        goals,
+        payload="miles = miles + ? where rloc = ?; Python values in, counts out; equal sums at the end",
+        batches=told,
+        **stock.about(rivals),
+    )
+
+
+def _miles(engines: Mapping[str, EngineSide], store: StoreSide, rivals: Sequence[Rival]) -> dict[str, int]:
+    told = {name: _engine_miles(engine) for name, engine in engines.items()}
+    told["store"] = store.miles()
+    return told | {rival.name: rival.miles() for rival in rivals}  # type: ignore[attr-defined]
+
+
+def _engine_miles(engine: EngineSide) -> int:
+    operations = engine.operations(engine.read("miles is not null", [], ("ticket_id", "miles")), [()])
+    return sum(
+        int(np.sum(rows.columns[1].values.astype(np.int64) * (rows.columns[0].values % 1000)))
+        for rows in engine.rows(operations)
+    )
