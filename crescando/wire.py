@@ -35,6 +35,7 @@ from crescando.consensus.multipaxos.messages import (
     Vote,
 )
 from crescando.engine.base import Results
+from crescando.engine.heap import Texts
 from crescando.errors import RemoteProtocolError
 from crescando.roles.messages import (
     Answered,
@@ -128,7 +129,13 @@ _CODES = {dtype: code for code, dtype in enumerate(_DTYPES, 1)}
 _Ext = msgspec.msgpack.Ext
 
 
+_TEXTS = 64
+"""The extension code of a list of texts."""
+
+
 def _encode_array(value: Any) -> Any:
+    if isinstance(value, Texts):
+        return _Ext(_TEXTS, value.to_wire())
     code = _CODES.get(value.dtype) if isinstance(value, np.ndarray) and value.ndim == 1 else None
     if code is None:
         raise TypeError(f"a {type(value).__qualname__} does not travel")
@@ -137,6 +144,8 @@ def _encode_array(value: Any) -> Any:
 
 
 def _decode_array(code: int, data: memoryview) -> Any:
+    if code == _TEXTS:
+        return Texts.from_wire(bytes(data))
     if not 0 < code <= len(_DTYPES):
         raise ValueError("malformed array")
     # A copy, since a column that begins anywhere in a message is not aligned, and would pin it.

@@ -2,105 +2,327 @@
 
 Rules of the file: a pool never forgets or moves a code, it only grows; texts
 in one pool are distinct, so equal codes are equal strings over their full
-length ("" , "\\0" and "a\\0" are three strings). Work on texts is done once per
-distinct text, never once per row. Order is by code point, as Python compares.
+length ("" , "\\0" and "a\\0" are three strings). Texts lie in one heap of bytes
+and become Python objects only where one is asked for. Order is by bytes, which
+for UTF-8 is the order of code points, as Python compares.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crescando.engine import kernels
+from crescando.engine.heap import NARROW_BYTES, Text, Texts
+from crescando.engine.kernels.texts import first_of_equals, load_prefixes, sort_slices
+from crescando.errors import InvariantError
+
 I64 = NDArray[np.int64]
+I32 = NDArray[np.int32]
+U8 = NDArray[np.uint8]
+U32 = NDArray[np.uint32]
+U64 = NDArray[np.uint64]
+
+CODES_MAX = (1 << 31) - 1
+"""Codes are int32."""
+
+DECODED_MAX = 4_096
+"""A pool of so few texts keeps them as Python objects, once they were asked for."""
+
+_SEED = np.uint64(0x5851_F42D_4C95_7F2D)
+
+
+def hash_texts(heap: U8, starts: I64, lengths: I64) -> U64:
+    """Give the hash by which pools find texts."""
+    return kernels.active().texts.hash_slices(heap, starts, lengths, _SEED)
 
 
 class Pool:
-    """A growing list of distinct texts; a text's index is its code."""
+    """A growing list of distinct texts; a text's index is its code.
 
-    __slots__ = ("_index", "_order", "_ranks", "_sorted", "_translations", "n_bytes", "texts")
+    Parameters
+    ----------
+    texts : iterable of str or bytes
+        The first ones; an empty pool begins with the empty text, since rows
+        that are NULL carry code 0, which must exist.
+    binary : bool
+        Whether texts are bytes; given by `texts` if there are any.
+    """
 
-    def __init__(self, texts: Iterable[str] = ()) -> None:
-        self.texts: list[str] = []
-        self.n_bytes = 0
-        self._index: dict[str, int] = {}
-        self._order: list[int] = []
-        self._sorted: list[str] = []
-        self._ranks: I64 = np.zeros(0, np.int64)
+    __slots__ = (
+        "_heap",
+        "_n_placed",
+        "_n_texts",
+        "_offsets",
+        "_order",
+        "_prefixes",
+        "_ranks",
+        "_table",
+        "_tags",
+        "_texts",
+        "_translations",
+        "binary",
+    )
+
+    def __init__(self, texts: Iterable[Any] = (), *, binary: bool = False) -> None:
+        first = Texts.of(texts)
+        self.binary = first.binary if len(first) else binary
+        self._heap: U8 = np.zeros(0, np.uint8)
+        self._offsets: NDArray[Any] = np.zeros(1, np.uint32)
+        self._tags: U32 = np.zeros(0, np.uint32)
+        self._n_texts = 0
+        self._table: I32 = np.full(8, -1, np.int32)
+        self._n_placed = 0
+        self._order: I32 = np.zeros(0, np.int32)
+        self._prefixes: U64 = np.zeros(0, np.uint64)
+        self._ranks: I32 = np.zeros(0, np.int32)
+        self._texts: Texts | None = None
         self._translations: dict[tuple[int, bool], tuple[Pool, int, int, I64]] = {}
-        self.intern(texts)
-        if not self.texts:
-            self.intern(("",))  # Rows that are NULL carry code 0, which must exist.
+        if len(first):
+            self.intern_texts(first)
+        else:
+            # The empty text is hashed when something is looked up, which often never happens.
+            self._n_texts, self._offsets = 1, np.zeros(2, np.uint32)
 
     def __len__(self) -> int:
-        return len(self.texts)
+        return self._n_texts
 
-    def intern(self, texts: Iterable[str]) -> I64:
-        """Give the code of each text, adding those that are new."""
-        index, known = self._index, self.texts
-        codes = []
-        for text in texts:
-            code = index.get(text)
-            if code is None:
-                code = index[text] = len(known)
-                known.append(text)
-                self.n_bytes += len(text)
-            codes.append(code)
-        return np.array(codes, np.int64)
+    @property
+    def texts(self) -> Texts:
+        """All texts by code, as they are now."""
+        if self._texts is None:
+            stop = int(self._offsets[self._n_texts])
+            self._texts = Texts(self._heap[:stop], self._offsets[: self._n_texts + 1], self.binary)
+        return self._texts
 
-    def find(self, text: str) -> int:
+    @property
+    def n_bytes(self) -> int:
+        """What the pool takes in memory: texts, hash table and order as far as they are used."""
+        n = self._n_texts
+        used = int(self._offsets[n]) + n * (self._offsets.itemsize + self._tags.itemsize)
+        return used + self._table.nbytes + self._order.nbytes + self._prefixes.nbytes + self._ranks.nbytes
+
+    def intern(self, texts: Iterable[Any]) -> I64:
+        """Give the code of each text, adding those that are new.
+
+        Raises
+        ------
+        TypeMismatchError
+            If a text is not Unicode (a lone surrogate).
+        """
+        return self.intern_texts(Texts.of(texts))
+
+    def intern_texts(self, texts: Texts) -> I64:
+        """Give the code of each text of a list, adding those that are new."""
+        if len(texts) == 0:
+            return np.zeros(0, np.int64)
+        self._check_kind(texts)
+        starts, lengths = texts.starts, texts.lengths
+        return self._intern(texts.heap, starts, lengths, hash_texts(texts.heap, starts, lengths))
+
+    def intern_from(self, source: Pool, codes: NDArray[Any]) -> I64:
+        """Give our codes of texts that another pool has under some codes, adding those that are new."""
+        self._check_kind(source)
+        return self._intern(source._heap, *source._slices(codes))
+
+    def _slices(self, codes: NDArray[Any]) -> tuple[I64, I64, U64]:
+        """Give starts, lengths and hashes (their upper half) of some texts."""
+        self._place()
+        wide = codes.astype(np.int64, copy=False)
+        starts = self._offsets[wide].astype(np.int64)
+        lengths = self._offsets[wide + 1].astype(np.int64) - starts
+        return starts, lengths, self._tags[wide].astype(np.uint64) << np.uint64(32)
+
+    def _intern(self, heap: U8, starts: I64, lengths: I64, hashes: U64) -> I64:
+        codes = self._find(heap, starts, lengths, hashes)
+        missing = (codes < 0).nonzero()[0]
+        while len(missing):
+            # Texts of one hash are equal, or all but the first are looked up again.
+            fresh = missing[first_of_equals(hashes[missing])]
+            first = self._n_texts
+            self._append(heap, starts[fresh], lengths[fresh], hashes[fresh])
+            codes[fresh] = np.arange(first, self._n_texts)
+            missing = missing[codes[missing] < 0]
+            if len(missing):
+                codes[missing] = self._find(heap, starts[missing], lengths[missing], hashes[missing])
+                missing = missing[codes[missing] < 0]
+        return codes
+
+    def intern_utf8(self, heap: U8, offsets: NDArray[Any]) -> I64:
+        """Give the code of each text ``heap[offsets[i]:offsets[i + 1]]``, adding those that are new."""
+        return self.intern_texts(Texts(heap, offsets, self.binary))
+
+    def find(self, text: Text) -> int:
         """Give a text's code, or -1."""
-        return self._index.get(text, -1)
+        return int(self.find_texts(Texts.of((text,)))[0])
 
-    def ranks(self) -> I64:
+    def find_texts(self, texts: Texts) -> I64:
+        """Give the code of each text of a list, or -1."""
+        if len(texts) == 0:
+            return np.zeros(0, np.int64)
+        self._check_kind(texts)
+        starts, lengths = texts.starts, texts.lengths
+        return self._find(texts.heap, starts, lengths, hash_texts(texts.heap, starts, lengths))
+
+    def decode(self, codes: NDArray[Any]) -> list[Any]:
+        """Give the texts of some codes as Python objects."""
+        if self._n_texts <= DECODED_MAX:
+            known = self.texts.to_list()
+            return [known[code] for code in codes.tolist()]
+        starts, lengths, _ = self._slices(codes)
+        return self.texts.decode(starts, lengths)
+
+    def rebuilt(self, codes: I64) -> Pool:
+        """Give a pool of some texts only; text ``codes[i]`` gets code i.
+
+        Parameters
+        ----------
+        codes : ndarray of int64
+            Ascending, at least one.
+        """
+        pool = Pool(binary=self.binary)
+        pool._n_texts = 0
+        pool._append(self._heap, *self._slices(codes))
+        return pool
+
+    def _check_kind(self, texts: Texts | Pool) -> None:
+        if texts.binary is not self.binary and len(texts):
+            raise InvariantError("strings and bytes do not share a pool")
+
+    def _find(self, heap: U8, starts: I64, lengths: I64, hashes: U64) -> I64:
+        self._place()
+        found: I64 = kernels.active().texts.find_codes(
+            self._table, self._tags, self._heap, self._offsets, hashes, heap, starts, lengths
+        )
+        return found
+
+    def _append(self, heap: U8, starts: I64, lengths: I64, hashes: U64) -> None:
+        """Add texts that are new and distinct."""
+        first, n = self._n_texts, self._n_texts + len(starts)
+        if n > CODES_MAX:
+            raise InvariantError(f"a column has at most {CODES_MAX} distinct texts")
+        begin = int(self._offsets[first])
+        total = int(lengths.sum())
+        self._heap = _with_room(self._heap, begin, begin + total)
+        self._heap[begin : begin + total] = kernels.active().texts.gather_slices(heap, starts, lengths)
+        if begin + total >= NARROW_BYTES:
+            self._offsets = self._offsets.astype(np.int64, copy=False)
+        self._offsets = _with_room(self._offsets, first + 1, n + 1)
+        self._offsets[first + 1 : n + 1] = begin + np.cumsum(lengths)
+        self._tags = _with_room(self._tags, first, n)
+        self._tags[first:n] = (hashes >> np.uint64(32)).astype(np.uint32)
+        self._n_texts = n
+        self._texts = None
+
+    def _place(self) -> None:
+        """Bring the hash table up to date."""
+        n = self._n_texts
+        if self._n_placed == n:
+            return
+        if len(self._tags) == 0:
+            nothing = np.zeros(1, np.int64)
+            hashed = hash_texts(self._heap, nothing, nothing)
+            self._tags = (hashed >> np.uint64(32)).astype(np.uint32)
+        if 3 * n > 2 * len(self._table):
+            size = 1 << (3 * n // 2).bit_length()
+            self._table = np.full(size, -1, np.int32)
+            self._n_placed = 0
+        kernels.active().texts.place_codes(self._table, self._tags, self._n_placed, n)
+        self._n_placed = n
+
+    def ranks(self) -> I32:
         """Give each code's place in code point order; shape (len(self),), not to be changed."""
         self._sort()
         return self._ranks
 
-    def sorted_texts(self) -> list[str]:
-        """Give the texts in order; not to be changed."""
+    def order(self) -> I32:
+        """Give the codes in the order of their texts; not to be changed."""
         self._sort()
-        return self._sorted
+        return self._order
+
+    def sorted_texts(self) -> list[Any]:
+        """Give the texts in order."""
+        return self.decode(self.order())
 
     def _sort(self) -> None:
-        done = len(self._order)
-        if done == len(self.texts):
+        """Merge the texts that are new since the last time into the order."""
+        done, n = len(self._order), self._n_texts
+        if done == n:
             return
-        # The old order is one ascending run, so that sorting costs about one merge.
-        order = self._order + sorted(range(done, len(self.texts)), key=self.texts.__getitem__)
-        order.sort(key=self.texts.__getitem__)
-        self._order = order
-        self._sorted = [self.texts[code] for code in order]
-        ranks = np.empty(len(order), np.int64)
-        ranks[np.array(order, np.int64)] = np.arange(len(order))
-        self._ranks = ranks
+        begins = self._offsets[done:n].astype(np.int64)
+        lengths = self._offsets[done + 1 : n + 1].astype(np.int64) - begins
+        inner = sort_slices(self._heap, begins, lengths)
+        starts, lengths = begins[inner], lengths[inner]
+        prefixes = load_prefixes(self._heap, starts, lengths)
+        codes = (inner + done).astype(np.int32)
+        if done:
+            places = self._search(self._heap, starts, lengths)
+            codes = np.insert(self._order, places, codes)
+            prefixes = np.insert(self._prefixes, places, prefixes)
+        self._order, self._prefixes = codes, prefixes
+        self._ranks = np.empty(n, np.int32)
+        self._ranks[codes] = np.arange(n, dtype=np.int32)
+
+    def _search(self, heap: U8, starts: I64, lengths: I64) -> I64:
+        """Give how many texts of the order lie below each slice of a heap."""
+        words = load_prefixes(heap, starts, lengths)
+        low = np.searchsorted(self._prefixes, words, side="left")
+        high = np.searchsorted(self._prefixes, words, side="right")
+        active = (low < high).nonzero()[0]
+        compare = kernels.active().texts.compare_slices
+        while len(active):
+            middle = (low[active] + high[active]) >> 1
+            codes = self._order[middle]
+            begins = self._offsets[codes].astype(np.int64)
+            ends = self._offsets[codes.astype(np.int64) + 1].astype(np.int64)
+            sides = compare(self._heap, begins, ends - begins, heap, starts[active], lengths[active])
+            below = sides < 0
+            low[active[below]] = middle[below] + 1
+            high[active[~below]] = middle[~below]
+            active = active[low[active] < high[active]]
+        return low
+
+    def places_of(self, texts: Texts) -> I64:
+        """Give the place of each text of a list among ours.
+
+        The place of a text that we have is ``2 * rank + 1``; of another text the
+        even number between its neighbours.
+        """
+        if len(texts) == 0:
+            return np.zeros(0, np.int64)
+        self._check_kind(texts)
+        self._sort()
+        starts, lengths = texts.starts, texts.lengths
+        ranks = self._search(texts.heap, starts, lengths)
+        codes = self._order[np.minimum(ranks, self._n_texts - 1)].astype(np.int64)
+        begins = self._offsets[codes].astype(np.int64)
+        ends = self._offsets[codes + 1].astype(np.int64)
+        same = kernels.active().texts.equal_slices(
+            self._heap, begins, ends - begins, texts.heap, starts, lengths
+        )
+        return 2 * ranks + (same & (ranks < self._n_texts))
 
     def codes_in(self, other: Pool) -> I64:
         """Give for each of our codes the code of the same text in `other`, or -1."""
-        return self._translated(other, False, other.find)
+        return self._translated(other, False)
 
     def places_in(self, other: Pool) -> I64:
-        """Give for each of our codes its place among the texts of `other`.
+        """Give for each of our codes its place among the texts of `other`; see `places_of`."""
+        return self._translated(other, True)
 
-        The place of a text that `other` has is ``2 * rank + 1``; of another text
-        the even number between its neighbours.
-        """
-        ordered = other.sorted_texts()
-
-        def place(text: str) -> int:
-            at = bisect_left(ordered, text)
-            return 2 * at + (at < len(ordered) and ordered[at] == text)
-
-        return self._translated(other, True, place)
-
-    def _translated(self, other: Pool, ordered: bool, translate: Callable[[str], int]) -> I64:
+    def _translated(self, other: Pool, ordered: bool) -> I64:
         key = (id(other), ordered)
         found = self._translations.get(key)
         if found is not None and found[0] is other and found[1:3] == (len(self), len(other)):
             return found[3]
-        codes = np.fromiter(map(translate, self.texts), np.int64, len(self.texts))
+        other._check_kind(self)
+        if ordered:
+            codes = other.places_of(self.texts)
+        else:
+            codes = other._find(self._heap, *self._slices(np.arange(len(self))))
         # Most translated pools (constants, computed texts) die with the cycle; a
         # table's own pool may be translated too and must not hoard the others.
         if len(self._translations) >= 4:
@@ -109,18 +331,63 @@ class Pool:
         return codes
 
 
-def unify_order(left: Pool, left_codes: I64, right: Pool, right_codes: I64) -> tuple[I64, I64]:
+def _with_room(array: NDArray[Any], used: int, wanted: int) -> NDArray[Any]:
+    """Give an array with room for `wanted` items, of which the first `used` are kept.
+
+    Pages that were never written take no memory, so that half as much again
+    costs little and copying stays rare.
+    """
+    if wanted <= len(array):
+        return array
+    larger = np.empty(max(wanted + wanted // 2, 16), array.dtype)
+    larger[:used] = array[:used]
+    return larger
+
+
+def prefix_bounds(pool: Pool, prefixes: Texts) -> tuple[I64, I64]:
+    """Give the closed interval of ranks of the texts that begin with each prefix.
+
+    Parameters
+    ----------
+    pool : Pool
+    prefixes : Texts, of length n
+
+    Returns
+    -------
+    low, high : ndarray of int64, shape (n,)
+        Empty where ``low > high``.
+    """
+    low = pool.places_of(prefixes) >> 1
+    # What follows all texts with a prefix is the prefix with its last byte raised by one;
+    # a last byte that cannot be raised is left off (only bytes have such).
+    raised: list[bytes] = []
+    for start, length in zip(prefixes.starts.tolist(), prefixes.lengths.tolist(), strict=True):
+        data = prefixes.heap[start : start + length].tobytes().rstrip(b"\xff")
+        raised.append(data[:-1] + bytes([data[-1] + 1]) if data else b"")
+    joined = Texts.of(raised)
+    after = Texts(joined.heap, joined.offsets, pool.binary)
+    high = (pool.places_of(after) >> 1) - 1
+    ends = after.lengths == 0
+    high[ends] = len(pool) - 1
+    return low, high
+
+
+def unify_order(
+    left: Pool, left_codes: NDArray[Any], right: Pool, right_codes: NDArray[Any]
+) -> tuple[I64, I64]:
     """Give numbers for two lists of codes that compare as their texts do."""
     if left is right:
         ranks = left.ranks()
-        return ranks[left_codes], ranks[right_codes]
+        return ranks[left_codes].astype(np.int64), ranks[right_codes].astype(np.int64)
     if len(left) < len(right):
         swapped = unify_order(right, right_codes, left, left_codes)
         return swapped[1], swapped[0]
-    return 2 * left.ranks()[left_codes] + 1, right.places_in(left)[right_codes]
+    return 2 * left.ranks()[left_codes].astype(np.int64) + 1, right.places_in(left)[right_codes]
 
 
-def unify_equality(left: Pool, left_codes: I64, right: Pool, right_codes: I64) -> tuple[I64, I64]:
+def unify_equality(
+    left: Pool, left_codes: NDArray[Any], right: Pool, right_codes: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Give numbers for two lists of codes that are equal where their texts are."""
     if left is right:
         return left_codes, right_codes

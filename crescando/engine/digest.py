@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from crescando.engine.partition import canonical_words, hash_strings, mix
+from crescando.engine.kernels.texts import mix
+from crescando.engine.partition import canonical_words, hash_list
 from crescando.engine.statement import Column
 from crescando.schema import DataType
 
@@ -67,7 +68,7 @@ def _column_words(column: Column) -> U64:
         if not column.dictionary:
             words = np.zeros(len(column), np.uint64)
         else:
-            texts = hash_strings(list(column.dictionary), 0)
+            texts = hash_list(column.texts, 0)
             codes = column.values if column.valid is None else np.where(column.valid, column.values, 0)
             words = texts[codes]
     else:

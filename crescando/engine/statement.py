@@ -9,13 +9,15 @@ tree that comes from outside against the allow-list before it is used.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from crescando.engine.heap import NO_TEXTS, Texts
 from crescando.schema import DECIMALS, DataType
 from crescando.types import ProcessId, Scope
 
@@ -172,6 +174,12 @@ class Shape(msgspec.Struct, frozen=True, array_like=True):
         return hashlib.blake2b(self.encode(), digest_size=16).digest()
 
 
+if TYPE_CHECKING:
+    Dictionary = Sequence[Any]
+else:
+    Dictionary = Texts
+
+
 class Column(msgspec.Struct, frozen=True, array_like=True):
     """Values of one column of some rows.
 
@@ -184,15 +192,25 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
         not valid (0 by convention).
     valid : ndarray of bool, shape (n_rows,), or None
         False marks NULL; None means that no value is NULL.
-    dictionary : tuple of str
-        Strings only: the values that codes stand for, not necessarily sorted,
-        without duplicates.
+    dictionary : Texts
+        Strings and bytes only: the values that codes stand for, in any order; in
+        answers without duplicates. Any sequence of Python objects will do.
     """
 
     type: DataType
     values: NDArray[Any]
     valid: NDArray[np.bool_] | None = None
-    dictionary: tuple[str, ...] = ()
+    dictionary: Dictionary = NO_TEXTS
+
+    def __post_init__(self) -> None:
+        if type(self.dictionary) is not Texts:
+            msgspec.structs.force_setattr(self, "dictionary", Texts.of(self.dictionary))
+
+    @property
+    def texts(self) -> Texts:
+        """The dictionary, as what it is."""
+        assert isinstance(self.dictionary, Texts)
+        return self.dictionary
 
     def __len__(self) -> int:
         return len(self.values)
@@ -206,7 +224,7 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
         """Give the physical values as Python objects, None for NULL."""
         if self.type is DataType.STRING:
             # Codes where not valid are undefined: a column of NULL has no dictionary to look them up in.
-            texts, n = self.dictionary, len(self.dictionary)
+            texts, n = self.texts.to_list(), len(self.dictionary)
             values: list[Any] = [texts[c] if 0 <= c < n else None for c in self.values.tolist()]
         else:
             values = self.values.tolist()
@@ -262,10 +280,14 @@ def _encode_array(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         head = value.dtype.str.encode()
         return msgspec.msgpack.Ext(1, bytes([len(head)]) + head + np.ascontiguousarray(value).tobytes())
+    if isinstance(value, Texts):
+        return msgspec.msgpack.Ext(2, value.to_wire())
     raise TypeError(f"{type(value).__qualname__} does not travel")
 
 
 def _decode_array(code: int, data: memoryview) -> Any:
+    if code == 2:
+        return Texts.from_wire(bytes(data))
     if code != 1:
         raise ValueError(f"extension {code} is unknown")
     split = 1 + data[0]
@@ -276,7 +298,7 @@ def _decode_array(code: int, data: memoryview) -> Any:
 
 
 def _accept_array(_type: Any, value: Any) -> Any:
-    if isinstance(value, np.ndarray):
+    if isinstance(value, (np.ndarray, Texts)):
         return value
     raise TypeError(f"expected an array, not {type(value).__qualname__}")
 

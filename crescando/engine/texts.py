@@ -195,7 +195,8 @@ def _has_ends(pool: Pool, codes: Array, beginning: str, end: str | None) -> NDAr
     for begins, size, first in ((starts[at], head, 0), (stops[at] - tail, tail, head)):
         sizes = np.full(len(at), size)
         long[at] &= equal_slices(texts.heap, begins, sizes, literals.heap, np.full(len(at), first), sizes)
-    return long[index]
+    matching: NDArray[np.bool_] = long[index]
+    return matching
 
 
 def from_exact(values: Array, scale: int) -> tuple[Pool, I64]:

@@ -117,7 +117,7 @@ def compare_slices(
     left: U8, left_starts: I64, left_lengths: I64, right: U8, right_starts: I64, right_lengths: I64
 ) -> NDArray[np.int8]:
     """Give -1, 0 or 1 as slices of one heap sort before, with or after those of another."""
-    result = np.sign(left_lengths - right_lengths).astype(np.int8)
+    result: NDArray[np.int8] = np.sign(left_lengths - right_lengths).astype(np.int8)
     shorter = np.minimum(left_lengths, right_lengths)
     active = np.arange(len(left_starts))
     done = 0
@@ -148,7 +148,7 @@ def gather_slices(heap: U8, starts: I64, lengths: I64) -> U8:
         return np.zeros(0, np.uint8)
     ends = np.cumsum(lengths)
     if total > 64 * len(lengths):
-        data = memoryview(np.ascontiguousarray(heap))
+        data = np.ascontiguousarray(heap).data
         pairs = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
         return np.frombuffer(b"".join([data[start:stop] for start, stop in pairs]), np.uint8)
     copied: U8 = heap[np.arange(total) + np.repeat(starts - (ends - lengths), lengths)]
@@ -243,7 +243,7 @@ def sort_slices(heap: U8, starts: I64, lengths: I64) -> I64:
             sizes = lengths[members]
             some = zip(starts[members].tolist(), sizes.tolist(), strict=True)
             tails = [heap[start + done : start + size].tobytes() for start, size in some]
-            few = sorted(range(len(members)), key=lambda i: (runs[i], tails[i], sizes[i]))  # noqa: B023
+            few = sorted(range(len(members)), key=lambda i: (runs[i], tails[i], sizes[i]))
             order[places] = members[few]
             break
         rest = lengths[members] - done
