@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crescando.client.constant import python_value
+from crescando.client.columns import python_values
 from crescando.engine.statement import Column
 from crescando.errors import UnknownColumnError
 from crescando.schema import DataType
@@ -63,11 +63,11 @@ class Answer:
         """
         if name not in self.names:
             raise UnknownColumnError(name, "answer", self.names)
-        return _python_values(self._columns[self.names.index(name)])
+        return python_values(self._columns[self.names.index(name)])
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """Give the rows as tuples of None, bool, int, float, str, date and datetime (UTC)."""
-        return list(zip(*map(_python_values, self._columns), strict=True))
+        """Give the rows as tuples of None, bool, int, float, Decimal, str, date and datetime (UTC)."""
+        return list(zip(*map(python_values, self._columns), strict=True))
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return iter(self.rows())
@@ -82,8 +82,8 @@ class Answer:
         Returns
         -------
         dict of str to ndarray
-            bool, int and float columns in their own dtype, strings as objects,
-            dates as ``datetime64[D]``, timestamps as ``datetime64[us]`` (UTC).
+            bool, int and float columns in their own dtype, strings and decimals as
+            objects, dates as ``datetime64[D]``, timestamps as ``datetime64[us]`` (UTC).
             A column with NULL is a masked array of that dtype.
         """
         return {name: _numpy(column) for name, column in zip(self.names, self._columns, strict=True)}
@@ -93,8 +93,8 @@ class Answer:
 
         Columns without NULL have plain dtypes, those with NULL the nullable
         ones (``Int64``, ``boolean``, ``Float64``, …), so that NULL and NaN stay
-        apart. Dates are objects (`datetime.date`), timestamps
-        ``datetime64[us, UTC]``.
+        apart. Decimals and dates are objects (`decimal.Decimal`,
+        `datetime.date`), timestamps ``datetime64[us, UTC]``.
 
         Raises
         ------
@@ -137,23 +137,12 @@ def _shown(value: object) -> str:
     return text if len(text) <= WIDTH_SHOWN else text[: WIDTH_SHOWN - 1] + "…"
 
 
-def _python_values(column: Column) -> list[Any]:
-    if column.type not in (DataType.DATE, DataType.TIMESTAMP):
-        return list(column.to_list())
-    # Instants repeat more often than not; each distinct one is built once.
-    distinct, inverse = np.unique(column.values, return_inverse=True)
-    built = [python_value(column.type, value) for value in distinct.tolist()]
-    values: list[Any] = [built[index] for index in inverse.tolist()]
-    if column.valid is not None:
-        for row in np.flatnonzero(~column.valid).tolist():
-            values[row] = None
-    return values
-
-
 def _numpy(column: Column) -> NDArray[Any]:
     values: NDArray[Any]
     if column.type is DataType.STRING:
         values = np.array(column.to_list(), object)
+    elif column.type.is_decimal:
+        values = np.array(python_values(column), object)
     elif column.type is DataType.DATE:
         values = column.values.astype("datetime64[D]")
     elif column.type is DataType.TIMESTAMP:

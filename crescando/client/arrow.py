@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from crescando.client.columns import check_unicode, column_from_array
+from crescando.client.columns import check_unicode, checked, column_from_array
+from crescando.client.decimals import arrow_decimals, units_from_arrow
 from crescando.engine.statement import Column
 from crescando.errors import TypeMismatchError
 from crescando.schema import ColumnDef, DataType
@@ -70,6 +71,12 @@ def column_from_arrow(array: Any, definition: ColumnDef, *, nan_is_null: bool = 
         valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return _from_strings(pa, array, definition, valid)
+    if types.is_decimal(kind):
+        if not definition.type.is_decimal:
+            return column_from_array(np.array(array.to_pylist(), object), definition)
+        return checked(
+            Column(definition.type, units_from_arrow(pa, array, definition, valid), valid), definition
+        )
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
         zero = pa.scalar(False if types.is_boolean(kind) else 0).cast(kind)
         values = array.fill_null(zero).to_numpy(zero_copy_only=False)
@@ -143,6 +150,8 @@ def _array(pa: Any, column: Column) -> Any:
         return pa.DictionaryArray.from_arrays(
             codes, pa.array(column.dictionary, pa.string())
         ).dictionary_decode()
+    if column.type.is_decimal:
+        return arrow_decimals(pa, column)
     if column.type is DataType.DATE:
         return pa.array(column.values, pa.int32(), mask=mask).cast(pa.date32())
     if column.type is DataType.TIMESTAMP:

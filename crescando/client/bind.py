@@ -5,17 +5,29 @@ Rules of the file: names become catalog ids, every constant becomes a parameter
 type once, from what stands beside it, by the same rule for every operator.
 What does not fit is an error here, before anything is sent, never an empty
 answer later. A comparison with an integer beyond int64 has one truth value for
-all rows but NULL; it becomes ``x = x`` or ``x <> x``, which say exactly that.
+all rows but NULL; it becomes ``x = x`` or ``x <> x``, which say exactly that. So
+does one with a Decimal of more than 18 digits, unless a shorter one says the same.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
-from crescando.client.constant import INT64_MAX, INT64_MIN, Constant, describe
+from crescando.client.constant import (
+    INT64_MAX,
+    INT64_MIN,
+    Constant,
+    Numeral,
+    describe,
+    scale_of,
+    units_of,
+)
 from crescando.client.expression import Aliased, Call, ColumnName, Expr, Literal, Membership, Placeholder
 from crescando.client.slot import (
     UNBOUND,
@@ -30,9 +42,10 @@ from crescando.client.slot import (
     settle_list,
 )
 from crescando.engine.functions import OPERATORS, common_type, is_assignable, is_comparable, result_type
+from crescando.engine.scaled import UNITS_MAX
 from crescando.engine.statement import Apply, ColumnRef, Parameter, Term
 from crescando.errors import PredicateError, StatementError, TypeMismatchError
-from crescando.schema import ColumnDef, DataType, TableSchema
+from crescando.schema import DIGITS_MAX, ColumnDef, DataType, TableSchema
 
 _MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _LOGIC = frozenset({"and", "or", "not", "is_true", "is_false", "is_unknown"})
@@ -244,7 +257,8 @@ class Binder:
             return tuple(self._settled(each, near) for each, near in zip(bound, wanted, strict=False))
         if op in _ARITHMETIC or op == "nullif":
             known = self._known(bound)
-            # An int stays an int in arithmetic: its type decides how division behaves.
+            # An int stays an int in arithmetic: its type decides how division behaves,
+            # and the digits of a Decimal those of the result.
             near = known[0] if known else None
             keeps = op in _ARITHMETIC
             return tuple(self._place_beside(each, near, keeps) for each in bound)
@@ -254,7 +268,9 @@ class Binder:
     def _place_beside(self, bound: Term | _Loose, near: DataType | None, keeps_integers: bool) -> Term:
         if not isinstance(bound, _Loose):
             return bound
-        if keeps_integers and isinstance(bound.value, int):
+        if isinstance(bound.value, Numeral):
+            bound = _Loose(bound.value.beside(near), bound.source)
+        if keeps_integers and isinstance(bound.value, (int, Decimal)):
             near = None
         return self._place(bound, near)
 
@@ -295,9 +311,10 @@ class Binder:
             left = self._place(left, _own_type(right) if left.value is None or _is_unbound(left) else None)
         if isinstance(right, _Loose):
             value = right.value
-            if left.type.is_number and type(value) is int and not INT64_MIN <= value <= INT64_MAX:
+            value = value.beside(left.type) if isinstance(value, Numeral) else value
+            if left.type.is_number and isinstance(value, (int, Decimal)) and _is_beyond(value, left.type):
                 self.is_general &= not _has_placeholder(right.source)
-                return self._beyond_int64(op, left, value)
+                return self._beyond(op, left, value)
             right = self._place(right, left.type)
             if not is_comparable(left.type, right.type):
                 shown = "" if isinstance(value, Unbound) else f" {value!r}, which is {describe(value)}"
@@ -307,11 +324,17 @@ class Binder:
                 )
         return Apply(op, (left, right), result_type(op, (left.type, right.type)))
 
-    def _beyond_int64(self, op: str, term: Term, value: int) -> Term:
-        if op in ("=", "<>") and (term.type.is_integer or exact_float(value) is None):
+    def _beyond(self, op: str, term: Term, value: int | Decimal) -> Term:
+        """Compare with a constant that has no type."""
+        if op in ("=", "<>") and (term.type.is_exact or exact_float(value) is None):
             return _constant_truth(term, truth=op == "<>")
-        if term.type.is_integer:
-            return _constant_truth(term, truth=(value > 0) == (op in ("<", "<=")))
+        if term.type.is_exact:
+            # Between two neighbouring numbers of the term's type there is no third.
+            units = math.floor(Fraction(value) * 10**term.type.scale)
+            if abs(units) > UNITS_MAX:
+                return _constant_truth(term, truth=(value > 0) == (op in ("<", "<=")))
+            op = "<=" if op in ("<", "<=") else ">"
+            return self._limited(op, term, literal_type(term.type), units)
         try:
             near = float(value)
         except OverflowError:
@@ -323,7 +346,10 @@ class Binder:
             op = "<" if op in ("<", "<=") else ">="
         elif not exact:
             op = "<=" if op in ("<", "<=") else ">"
-        limit = self._parameter(DataType.FLOAT64, Literal(near), near, near=term.type)
+        return self._limited(op, term, DataType.FLOAT64, near)
+
+    def _limited(self, op: str, term: Term, kind: DataType, stored: int | float) -> Term:
+        limit = self._parameter(kind, Literal(stored), stored, near=term.type)
         return Apply(op, (term, limit), DataType.BOOL)
 
 
@@ -331,6 +357,16 @@ def _has_placeholder(source: Any) -> bool:
     if isinstance(source, tuple):
         return any(isinstance(each, Placeholder) for each in source)
     return isinstance(source, Placeholder)
+
+
+def _is_beyond(value: int | Decimal, near: DataType) -> bool:
+    """Say whether a number that is compared with a term has no type of its own, nor the term's."""
+    if isinstance(value, int):
+        return not INT64_MIN <= value <= INT64_MAX
+    if near.is_exact and units_of(value, near.scale) is not None:
+        return False
+    scale = scale_of(value)
+    return scale > DIGITS_MAX or units_of(value, scale) is None
 
 
 def _constant_truth(term: Term, *, truth: bool) -> Term:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crescando.client.constant import INTEGER_RANGE, fit, normalise
+from crescando.client.constant import INTEGER_RANGE, fit, normalise, python_value
+from crescando.client.decimals import rescaled
 from crescando.engine.functions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN
 from crescando.engine.statement import PHYSICAL, Column
 from crescando.errors import TypeMismatchError
@@ -71,12 +72,12 @@ def column_from_list(values: Sequence[object], definition: ColumnDef, *, nan_is_
     if has_null:
         valid = np.fromiter((value is not None for value in stored), np.bool_, len(stored))
     if kind is DataType.STRING:
-        return _checked(string_column(stored, valid), definition)
+        return checked(string_column(stored, valid), definition)
     if has_null:
         stored = [0 if value is None else value for value in stored]
     if kind.is_integer:
-        return _checked(Column(kind, _integers(stored, definition), valid), definition)
-    return _checked(Column(kind, np.array(stored, PHYSICAL[kind]), valid), definition)
+        return checked(Column(kind, _integers(stored, definition), valid), definition)
+    return checked(Column(kind, np.array(stored, PHYSICAL[kind]), valid), definition)
 
 
 def _fitted(values: Sequence[object], definition: ColumnDef, nan_is_null: bool) -> list[Any]:
@@ -200,7 +201,7 @@ def column_from_array(
     stored = _stored(values, definition, valid, nan_is_null)
     if valid is not None:
         stored = np.where(valid, stored, stored.dtype.type(0))
-    return _checked(Column(definition.type, stored, valid), definition)
+    return checked(Column(definition.type, stored, valid), definition)
 
 
 def _stored(
@@ -213,6 +214,8 @@ def _stored(
         return values.copy()
     if kind in "iu" and target.is_integer:
         return _narrowed(values, definition, valid)
+    if kind in "iu" and target.is_decimal:
+        return rescaled(values, 0, definition, valid)
     if kind in "iu" and target.is_float:
         return _exact_floats(values, definition, valid)
     if kind == "f" and target.is_float:
@@ -226,6 +229,8 @@ def _stored(
     fix = ""
     if kind in "iuf" and target.is_number:
         fix = f"; convert with .astype({target.value!r})"
+        if target.is_decimal:
+            fix = "; pass Decimals, or cast in Arrow, which can round"
     elif kind == "S":
         fix = "; decode bytes with np.char.decode(values)"
     raise TypeMismatchError(
@@ -292,11 +297,32 @@ def _refuse_rows(
         raise TypeMismatchError(f"column {definition.name!r}, row {row}: {values[row]} {fault}")
 
 
-def _checked(column: Column, definition: ColumnDef) -> Column:
+def checked(column: Column, definition: ColumnDef) -> Column:
+    """Give a column as it is, if its definition allows the NULL in it.
+
+    Raises
+    ------
+    TypeMismatchError
+        Naming column and row.
+    """
     if not definition.nullable and column.valid is not None and not column.valid.all():
         row = int(column.valid.argmin())
         raise TypeMismatchError(f"column {definition.name!r} is not nullable; row {row} has NULL")
     return column
+
+
+def python_values(column: Column) -> list[Any]:
+    """Give a column's values as Python has them: None, bool, int, float, Decimal, str, date or datetime."""
+    if not (column.type.is_decimal or column.type in (DataType.DATE, DataType.TIMESTAMP)):
+        return list(column.to_list())
+    # Instants and prices repeat more often than not; each distinct one is built once.
+    distinct, inverse = np.unique(column.values, return_inverse=True)
+    built = [python_value(column.type, value) for value in distinct.tolist()]
+    values: list[Any] = [built[index] for index in inverse.tolist()]
+    if column.valid is not None:
+        for row in np.flatnonzero(~column.valid).tolist():
+            values[row] = None
+    return values
 
 
 def take(column: Column, rows: NDArray[np.int64]) -> Column:

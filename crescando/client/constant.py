@@ -11,22 +11,32 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import math
 import re
 import uuid
+from fractions import Fraction
 
 import numpy as np
 
+from crescando.engine.scaled import UNITS_MAX
 from crescando.engine.statement import Scalar
 from crescando.errors import TypeMismatchError
-from crescando.schema import DataType
+from crescando.schema import DIGITS_MAX, DataType
 
-Constant = None | bool | int | float | str | dt.date | dt.datetime
+Constant = None | bool | int | float | decimal.Decimal | str | dt.date | dt.datetime
 """What a literal or bound parameter may be, once normalised."""
+
+DIGITS_READ_MAX = 1_000
+"""A Decimal with more digits, or that many zeros, is refused before anything is computed with it."""
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 INTEGER_BITS_MAX = 4_096
 """Larger integers are refused: Python itself will not write much larger ones out."""
+
+_WIDE = decimal.Context(prec=DIGITS_READ_MAX)
+_EXACT = decimal.Context(prec=28)
+"""Of our own, since the caller may have set another precision for the thread."""
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
@@ -40,7 +50,6 @@ INTEGER_RANGE: dict[DataType, tuple[int, int]] = {
 }
 
 _SUBSTITUTES: tuple[tuple[type, str], ...] = (
-    (decimal.Decimal, "use float(value), or scale it to an int"),
     (bytes, "text columns take str: use value.decode()"),
     (bytearray, "text columns take str: use value.decode()"),
     (uuid.UUID, "use str(value)"),
@@ -61,6 +70,26 @@ _TIMESTAMP = re.compile(
 )
 
 
+class Numeral(float):
+    """A number with a point as a text of SQL has it: exact beside decimals, a float elsewhere."""
+
+    __slots__ = ("exact",)
+
+    exact: decimal.Decimal
+
+    def __new__(cls, exact: decimal.Decimal) -> Numeral:
+        made = super().__new__(cls, exact)
+        made.exact = exact
+        return made
+
+    def __neg__(self) -> Numeral:
+        return Numeral(self.exact.copy_negate())
+
+    def beside(self, near: DataType | None) -> decimal.Decimal | float:
+        """Give what it is beside a term of some type."""
+        return self.exact if near is not None and near.is_decimal else float(self)
+
+
 def normalise(value: object) -> Constant:
     """Give a Python or NumPy scalar as one of the types of `Constant`.
 
@@ -74,6 +103,10 @@ def normalise(value: object) -> Constant:
         raise TypeMismatchError(f"an integer of {value.bit_length()} bits is beyond every column type")
     if value is None or type(value) in (int, str, bool, float):
         return value  # type: ignore[return-value]
+    if isinstance(value, decimal.Decimal):
+        return _finite(value)
+    if isinstance(value, Numeral):
+        return value
     if isinstance(value, np.generic):
         return normalise(_numpy_scalar(value))
     if isinstance(value, bool):
@@ -95,8 +128,42 @@ def normalise(value: object) -> Constant:
             raise TypeMismatchError(f"a {type(value).__name__} is not a value of any column type; {fix}")
     raise TypeMismatchError(
         f"a {type(value).__name__} is not a value of any column type; "
-        "use None, bool, int, float, str, date or a datetime with a zone"
+        "use None, bool, int, float, Decimal, str, date or a datetime with a zone"
     )
+
+
+def _finite(value: decimal.Decimal) -> decimal.Decimal:
+    if not value.is_finite():
+        raise TypeMismatchError(f"{value!r} is not a number of digits; use float({str(value)!r})")
+    if abs(value.adjusted()) > DIGITS_READ_MAX or len(value.as_tuple().digits) > DIGITS_READ_MAX:
+        raise TypeMismatchError("a Decimal of thousands of digits is beyond every column type")
+    # Rebuilt, so that a subclass with rules of its own goes no further.
+    return decimal.Decimal(value)
+
+
+def units_of(value: int | float | decimal.Decimal, scale: int) -> int | None:
+    """Give a number in units of ``10**-scale``, or None if these are not whole or have over 18 digits."""
+    if isinstance(value, Numeral):
+        value = value.exact
+    if isinstance(value, float):
+        if not value.is_integer() and not math.isfinite(value):
+            return None
+        exact = Fraction(value) * 10**scale
+        units, rest = divmod(exact.numerator, exact.denominator)
+    elif isinstance(value, int):
+        units, rest = value * 10**scale, 0
+    else:
+        moved = value.scaleb(scale, _WIDE)
+        units = int(moved)
+        rest = int(moved != units)
+    return units if rest == 0 and abs(units) <= UNITS_MAX else None
+
+
+def scale_of(value: decimal.Decimal) -> int:
+    """Give the digits after the point that a Decimal is written with."""
+    exponent = value.as_tuple().exponent
+    assert isinstance(exponent, int)
+    return max(-exponent, 0)
 
 
 def _numpy_scalar(value: np.generic) -> object:
@@ -139,7 +206,7 @@ def type_of(value: Constant) -> DataType | None:
     Raises
     ------
     TypeMismatchError
-        If an integer does not fit int64, the widest type there is.
+        If an integer does not fit int64, or a Decimal 18 digits: the widest types there are.
     """
     match value:
         case None:
@@ -152,6 +219,13 @@ def type_of(value: Constant) -> DataType | None:
             return DataType.INT64
         case float():
             return DataType.FLOAT64
+        case decimal.Decimal():
+            scale = scale_of(value)
+            if scale > DIGITS_MAX or units_of(value, scale) is None:
+                raise TypeMismatchError(
+                    f"{value} has more than {DIGITS_MAX} digits; round it with .quantize() or float()"
+                )
+            return DataType.decimal(DIGITS_MAX, scale)
         case str():
             return DataType.STRING
         case dt.datetime():
@@ -161,7 +235,11 @@ def type_of(value: Constant) -> DataType | None:
 
 
 def physical(value: Constant) -> Scalar:
-    """Give the form in which a constant travels: days, microseconds, or itself."""
+    """Give the form in which a constant travels: days, microseconds, units, or itself."""
+    if isinstance(value, Numeral):
+        return float(value)
+    if isinstance(value, decimal.Decimal):
+        return units_of(value, scale_of(value))
     if isinstance(value, dt.datetime):
         return (value - EPOCH) // _MICROSECOND
     if isinstance(value, dt.date):
@@ -224,8 +302,9 @@ def parse_timestamp(text: str) -> dt.datetime:
 def fit(value: Constant, kind: DataType) -> Scalar:
     """Give the physical value of a constant stored in a column of type `kind`.
 
-    Integers fit wider types and, if nothing is lost, floats; text becomes a
-    date or timestamp; nothing else is converted.
+    Integers fit wider types and, if nothing is lost, floats and decimals;
+    Decimals fit every number type that loses nothing; text becomes a date or
+    timestamp; nothing else is converted.
 
     Raises
     ------
@@ -234,6 +313,12 @@ def fit(value: Constant, kind: DataType) -> Scalar:
     """
     if value is None:
         return None
+    if isinstance(value, Numeral):
+        value = value.beside(kind)
+    if isinstance(value, decimal.Decimal) and kind.is_number and not kind.is_decimal:
+        value = _plain_number(value, kind)
+    if kind.is_decimal and isinstance(value, (int, decimal.Decimal)) and not isinstance(value, bool):
+        return _fit_decimal(value, kind)
     if isinstance(value, str) and kind is DataType.DATE:
         return physical(parse_date(value))
     if isinstance(value, str) and kind is DataType.TIMESTAMP:
@@ -258,6 +343,31 @@ def fit(value: Constant, kind: DataType) -> Scalar:
     if own is kind:
         return physical(value)
     raise TypeMismatchError(f"{value!r} is {describe(value)}, not {kind.value}{_fix(value, kind)}")
+
+
+def _fit_decimal(value: int | decimal.Decimal, kind: DataType) -> int:
+    units = units_of(value, kind.scale)
+    if units is not None and abs(units) < 10**kind.precision:
+        return units
+    if Fraction(value) * 10**kind.scale % 1:
+        step = decimal.Decimal(1).scaleb(-kind.scale)
+        raise TypeMismatchError(
+            f"{value} has more digits after the point than {kind.value}; "
+            f"round it with .quantize(Decimal({str(step)!r}))"
+        )
+    raise TypeMismatchError(f"{value} is out of range for {kind.value}")
+
+
+def _plain_number(value: decimal.Decimal, kind: DataType) -> int | float:
+    """Give a Decimal as an int or float, exactly."""
+    if kind.is_integer and value == value.to_integral_value():
+        return int(value)
+    if kind.is_float and Fraction(float(value)) == value:
+        return float(value)
+    what = "whole number" if kind.is_integer else "exact form"
+    raise TypeMismatchError(
+        f"{value} has no {what} as {kind.value}; round it with {'int' if kind.is_integer else 'float'}(value)"
+    )
 
 
 def whole_as_float(value: int, kind: DataType) -> float:
@@ -290,6 +400,8 @@ _NAMES: dict[type, str] = {
     bool: "bool",
     int: "int",
     float: "float",
+    Numeral: "float",
+    decimal.Decimal: "decimal",
     str: "string",
     dt.date: "date",
     dt.datetime: "timestamp",
@@ -299,6 +411,8 @@ _NAMES: dict[type, str] = {
 def _fix(value: Constant, kind: DataType) -> str:
     if isinstance(value, str) and kind.is_number:
         return "; pass a number"
+    if isinstance(value, float) and kind.is_decimal:
+        return "; pass a Decimal"
     if isinstance(value, float) and kind.is_integer:
         return "; pass an int"
     if isinstance(value, dt.datetime) and kind is DataType.DATE:
@@ -308,3 +422,16 @@ def _fix(value: Constant, kind: DataType) -> str:
     if kind is DataType.STRING:
         return "; pass str(value)"
     return ""
+
+
+def python_value(kind: DataType, value: Scalar) -> object:
+    """Give a physical value as Python has it: dates, timestamps in UTC, and decimals."""
+    if value is None:
+        return None
+    if kind is DataType.DATE:
+        return EPOCH.date() + dt.timedelta(days=value)  # type: ignore[arg-type]
+    if kind is DataType.TIMESTAMP:
+        return EPOCH + dt.timedelta(microseconds=value)  # type: ignore[arg-type]
+    if kind.is_decimal:
+        return decimal.Decimal(value).scaleb(-kind.scale, _EXACT)  # type: ignore[arg-type]
+    return value

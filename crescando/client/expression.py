@@ -9,9 +9,10 @@ tree never evaluates anything, so whatever would need a truth value (``and``,
 from __future__ import annotations
 
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any, ClassVar, NoReturn
 
-from crescando.client.constant import Constant, normalise
+from crescando.client.constant import Constant, Numeral, normalise
 from crescando.engine.validate import NODES_MAX
 from crescando.errors import PredicateError, TypeMismatchError
 from crescando.schema import DataType
@@ -138,7 +139,7 @@ class Expr:
 
     def __neg__(self) -> Expr:
         # A negative number is one constant: -2**63 fits int64 and 2**63 does not.
-        if isinstance(self, Literal) and type(self.value) in (int, float):
+        if isinstance(self, Literal) and type(self.value) in (int, float, Decimal, Numeral):
             return Literal(-self.value)  # type: ignore[operator]
         return call("neg", self)
 
@@ -478,7 +479,7 @@ def data_type(kind: DataType | str) -> DataType:
     if isinstance(kind, DataType):
         return kind
     try:
-        return DataType(kind.lower())
+        return DataType(kind.lower().replace(" ", ""))
     except (ValueError, AttributeError):
-        known = ", ".join(each.value for each in DataType)
+        known = ", ".join([*(each.value for each in DataType), "decimal(precision,scale)"])
         raise TypeMismatchError(f"{kind!r} is not a type; the types are {known}") from None

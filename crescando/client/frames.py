@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from crescando.client.columns import column_from_array, column_from_list
+from crescando.client.columns import column_from_array, column_from_list, python_values
 from crescando.engine.statement import Column
 from crescando.errors import TypeMismatchError
 from crescando.schema import ColumnDef, DataType
@@ -95,6 +95,8 @@ def _array(pd: Any, column: Column) -> Any:
     missing = ~column.valid if column.valid is not None and has_null else None
     if column.type is DataType.STRING:
         return pd.array(np.array(column.to_list(), object), dtype="str")
+    if column.type.is_decimal:
+        return np.array(python_values(column), object)
     if column.type is DataType.DATE:
         days = column.values.astype("datetime64[D]").astype(object)
         if missing is not None:

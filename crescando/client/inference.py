@@ -9,15 +9,17 @@ not nullable, everything else is.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
-from crescando.client.constant import normalise
+from crescando.client.constant import normalise, scale_of
+from crescando.client.decimals import decimal_of_arrow
 from crescando.client.intake import raw_columns
 from crescando.errors import SpecError, TypeMismatchError
-from crescando.schema import ColumnDef, DataType, HashPartition, Partition, TableSchema
+from crescando.schema import DIGITS_MAX, ColumnDef, DataType, HashPartition, Partition, TableSchema
 
 _NUMPY: dict[str, DataType] = {
     "bool": DataType.BOOL,
@@ -38,6 +40,7 @@ _PYTHON: tuple[tuple[type, DataType], ...] = (
     (bool, DataType.BOOL),
     (int, DataType.INT64),
     (float, DataType.FLOAT64),
+    (Decimal, DataType.decimal(DIGITS_MAX)),
     (str, DataType.STRING),
     (dt.datetime, DataType.TIMESTAMP),
     (dt.date, DataType.DATE),
@@ -154,6 +157,8 @@ def _from_arrow(name: str, kind: Any) -> DataType:
         return DataType.STRING
     if types.is_date(kind):
         return DataType.DATE
+    if types.is_decimal(kind):
+        return decimal_of_arrow(kind, name)
     if types.is_timestamp(kind):
         if kind.tz is None:
             raise TypeMismatchError(
@@ -180,7 +185,7 @@ def _present(values: Any) -> list[Any]:
     return list(listed)
 
 
-def _from_objects(name: str, values: Iterable[Any]) -> DataType:
+def _from_objects(name: str, values: Sequence[Any]) -> DataType:
     found: set[DataType] = set()
     for kind in set(map(type, values)):
         # One value stands for all of its type.
@@ -189,9 +194,22 @@ def _from_objects(name: str, values: Iterable[Any]) -> DataType:
             found.add(next(each for python, each in _PYTHON if isinstance(sample, python)))
     if found == {DataType.INT64, DataType.FLOAT64}:
         return DataType.FLOAT64
+    if any(each.is_decimal for each in found) and found <= {DataType.INT64, DataType.decimal(DIGITS_MAX)}:
+        return _from_decimals(name, values)
     if len(found) != 1:
         seen = ", ".join(sorted(each.value for each in found)) or "only NULL"
         raise TypeMismatchError(
             f"the type of column {name!r} cannot be told from {seen}; declare it with ColumnDef"
         )
     return found.pop()
+
+
+def _from_decimals(name: str, values: Sequence[Any]) -> DataType:
+    """Give the decimal of 18 digits whose scale is the longest that any value is written with."""
+    scale = max(scale_of(value) for value in values if isinstance(value, Decimal) and value.is_finite())
+    if scale > DIGITS_MAX:
+        raise TypeMismatchError(
+            f"column {name!r} has {scale} digits after the point, more than {DIGITS_MAX}; "
+            "round it with .quantize()"
+        )
+    return DataType.decimal(DIGITS_MAX, scale)

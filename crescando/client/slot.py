@@ -8,14 +8,18 @@ shape say so by `Rebind`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from crescando.client.constant import (
     INT64_MAX,
     INT64_MIN,
     Constant,
+    Numeral,
     describe,
     fit,
     normalise,
@@ -23,10 +27,11 @@ from crescando.client.constant import (
     parse_timestamp,
     physical,
     type_of,
+    units_of,
 )
 from crescando.client.expression import Expr, Membership, Placeholder
 from crescando.errors import PredicateError, TypeMismatchError
-from crescando.schema import ColumnDef, DataType
+from crescando.schema import DIGITS_MAX, ColumnDef, DataType
 
 
 class Unbound:
@@ -77,6 +82,8 @@ def literal_type(kind: DataType) -> DataType:
     """Give the type that parameters beside a term of type `kind` have."""
     if kind.is_integer:
         return DataType.INT64
+    if kind.is_decimal:
+        return DataType.decimal(DIGITS_MAX, kind.scale)
     return DataType.FLOAT64 if kind.is_float else kind
 
 
@@ -86,8 +93,11 @@ def settle(value: Constant | Unbound, near: DataType | None) -> tuple[DataType, 
     Raises
     ------
     TypeMismatchError
-        For malformed text of a date or timestamp, and integers beyond int64.
+        For malformed text of a date or timestamp, integers beyond int64, and
+        Decimals beyond 18 digits.
     """
+    if isinstance(value, Numeral):
+        value = value.beside(near)
     if value is None or isinstance(value, Unbound):
         return (DataType.INT64 if near is None else literal_type(near)), None
     if isinstance(value, str):
@@ -96,6 +106,13 @@ def settle(value: Constant | Unbound, near: DataType | None) -> tuple[DataType, 
         if near is DataType.TIMESTAMP:
             return near, physical(parse_timestamp(value))
         return DataType.STRING, physical(value)
+    if near is not None and (
+        (near.is_decimal and (type(value) is int or isinstance(value, Decimal)))
+        or (near.is_integer and isinstance(value, Decimal))
+    ):
+        units = units_of(value, near.scale)
+        if units is not None:
+            return literal_type(near), units
     if near is not None and near.is_float and isinstance(value, int) and not isinstance(value, bool):
         exact = exact_float(value)
         if exact is not None:
@@ -120,8 +137,12 @@ def settle_list(values: Iterable[Constant], near: DataType) -> tuple[tuple[Any, 
         if value is None:
             listed.append(None)
             continue
-        if kind.is_number and isinstance(value, (int, float)) and not isinstance(value, bool):
-            number = _whole(value) if kind is DataType.INT64 else exact_float(value)
+        if kind.is_number and isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
+            number: int | float | None
+            if kind.is_float:
+                number = exact_float(value)
+            else:
+                number = _whole(value) if kind is DataType.INT64 else units_of(value, kind.scale)
             if number is None:
                 dropped = True
             else:
@@ -134,18 +155,22 @@ def settle_list(values: Iterable[Constant], near: DataType) -> tuple[tuple[Any, 
     return tuple(listed), dropped
 
 
-def _whole(value: int | float) -> int | None:
+def _whole(value: int | float | Decimal) -> int | None:
     if isinstance(value, float) and not value.is_integer():  # Also NaN and the infinities.
+        return None
+    if isinstance(value, Decimal) and value != value.to_integral_value():
         return None
     return int(value) if INT64_MIN <= value <= INT64_MAX else None
 
 
-def exact_float(value: int | float) -> float | None:
+def exact_float(value: int | float | Decimal) -> float | None:
     try:
         stored = float(value)
     except OverflowError:
         return None
-    return stored if isinstance(value, float) or int(stored) == value else None
+    if isinstance(value, float):
+        return stored
+    return stored if math.isfinite(stored) and Fraction(stored) == value else None
 
 
 def fit_column(value: Constant, column: ColumnDef) -> Any:

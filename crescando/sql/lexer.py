@@ -14,9 +14,11 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import pairwise
 from typing import TypeVar
 
+from crescando.client.constant import Numeral
 from crescando.errors import PredicateError
 
 T = TypeVar("T")
@@ -52,6 +54,8 @@ TYPES = {
     "integer": "int32",
     "int64": "int64",
     "bigint": "int64",
+    "decimal": "decimal",
+    "numeric": "decimal",
     "float32": "float32",
     "real": "float32",
     "float64": "float64",
@@ -171,7 +175,9 @@ def tokenize(text: str) -> list[Token]:
 
 
 def number(text: str) -> int | float:
-    """Give the number that a token stands for; without point and exponent it is an integer.
+    """Give the number that a token stands for.
+
+    Without point and exponent it is an integer; with a point only, it is exact beside decimals.
 
     Raises
     ------
@@ -181,7 +187,9 @@ def number(text: str) -> int | float:
     if len(text) > NUMBER_MAX:
         raise PredicateError(f"a number has at most {NUMBER_MAX} characters, not {len(text)}")
     digits = text[1:] if text[0] in "+-" else text
-    return int(text) if digits.isdecimal() else float(text)
+    if digits.isdecimal():
+        return int(text)
+    return float(text) if "e" in text.lower() else Numeral(Decimal(text))
 
 
 def listed(text: str) -> tuple[int | float | str | bool | None, ...]:

@@ -8,7 +8,7 @@ dividing of SQL (two integers give an integer), unlike Python's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from crescando.client import functions as f
@@ -23,7 +23,7 @@ from crescando.client.expression import (
     call,
     connect,
 )
-from crescando.errors import PredicateError, TypeMismatchError
+from crescando.errors import PredicateError, SpecError, TypeMismatchError
 from crescando.schema import DataType
 from crescando.sql.lexer import FUNCTION, TYPE, Source, number
 
@@ -205,6 +205,8 @@ class Translator:
         self._only(node, "this", "to")
         target = node.args["to"]
         kind, operand = target.args.get("kind"), node.this
+        if isinstance(kind, str) and kind == f"{TYPE}decimal":
+            return self.expression(operand).cast(self._decimal(node, target.args.get("expressions") or ()))
         if isinstance(kind, str) and kind.startswith(TYPE) and not target.args.get("expressions"):
             return self.expression(operand).cast(DataType(kind.removeprefix(TYPE)))
         if type(operand).__name__ != "Literal" or not operand.is_string:
@@ -214,6 +216,21 @@ class Translator:
             return Literal(read(self._source.strings[int(operand.this)]))
         except TypeMismatchError as error:
             raise self._refusal(operand, str(error)) from error
+
+    def _decimal(self, node: Node, listed: Sequence[Node]) -> DataType:
+        literals = [each.this for each in listed]
+        # A text in front of the parser is a number between quotes.
+        numbers = [str(each.this) for each in literals if not getattr(each, "is_string", True)]
+        if (
+            len(numbers) != len(listed)
+            or not 1 <= len(numbers) <= 2
+            or not all(each.isdecimal() and len(each) < 4 for each in numbers)
+        ):
+            raise self._refusal(node, "write DECIMAL(precision, scale), for example DECIMAL(9, 2)")
+        try:
+            return DataType.decimal(*map(int, numbers))
+        except SpecError as error:
+            raise self._refusal(node, str(error)) from error
 
     def _extract(self, node: Node) -> Expr:
         self._only(node, "this", "expression")
