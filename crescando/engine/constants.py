@@ -130,11 +130,26 @@ def as_value(items: list[Any], kind: DataType) -> Value:
         pool = Pool()
         return Value(kind, pool.intern(items), valid, None, pool)
     try:
-        # Constants keep full precision: a FLOAT32 comparison is exact too.
         dtype = np.dtype(np.float64) if kind.is_float else PHYSICAL[kind]
         data = np.array(items, dtype)
     except OverflowError as error:
         raise TypeMismatchError(f"a constant does not fit {kind.value}") from error
     if kind.is_decimal and beyond(data, kind).any():
         raise TypeMismatchError(f"a constant does not fit {kind.value}")
+    if kind is DataType.FLOAT32:
+        if not _are_single(data).all():
+            raise TypeMismatchError(f"a constant does not fit {kind.value}")
+        data = data.astype(np.float32)
     return Value(kind, data, valid)
+
+
+def _are_single(data: NDArray[Any]) -> NDArray[np.bool_]:
+    """Give where float64s are float32s: NaN, or unchanged by rounding."""
+    with np.errstate(over="ignore"):
+        single: NDArray[np.bool_] = (data.astype(np.float32) == data) | np.isnan(data)
+    return single
+
+
+def is_single(value: float) -> bool:
+    """Say whether a float is a float32, so that it may be a constant of that type."""
+    return bool(_are_single(np.array([value]))[0])

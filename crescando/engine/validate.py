@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from crescando.engine.constants import is_single
 from crescando.engine.functions import CAST, OPERATORS, aggregate_type, is_assignable, result_type
 from crescando.engine.statement import (
     PHYSICAL,
@@ -36,6 +37,9 @@ NODES_MAX = 20_000
 
 OUTPUTS_MAX = 4_096
 """Projections, aggregates or assignments of one shape."""
+
+NAMES_MAX = 64 * 1024
+"""Characters of all outputs' names: with them a valid shape is below `statement.SHAPE_BYTES_MAX`."""
 
 PARAMETERS_MAX = NODES_MAX
 """Parameters of one operation (an IN list is one)."""
@@ -147,6 +151,9 @@ def _validate_scalar(parameter: Parameter, value: Any) -> None:
             fits = abs(value) < 10**parameter.type.precision
         if not fits:
             raise TypeMismatchError(f"parameter {parameter.index} does not fit {parameter.type.value}")
+    # A float32 is one already; a longer float is compared as a float64, and rounded by a cast.
+    if parameter.type is DataType.FLOAT32 and not is_single(value):
+        raise TypeMismatchError(f"parameter {parameter.index} does not fit {parameter.type.value}")
 
 
 def _validate_rows(shape: Shape, schema: TableSchema, parameters: tuple[Any, ...]) -> None:
@@ -220,6 +227,8 @@ class _Walk:
         outputs = (shape.projections, shape.aggregates, shape.group_by, shape.assignments, shape.columns)
         if max(map(len, (*outputs, shape.order, shape.returning))) > OUTPUTS_MAX:
             raise StatementError(f"a statement has at most {OUTPUTS_MAX} outputs")
+        if sum(len(output.name) for output in (*shape.projections, *shape.aggregates)) > NAMES_MAX:
+            raise StatementError(f"the names of the outputs have more than {NAMES_MAX} characters together")
         wanted = {
             Kind.READ: (bool(shape.projections), bool(shape.aggregates), bool(shape.group_by), False, False),
             Kind.UPDATE: (False, False, False, True, False),
