@@ -6,8 +6,9 @@ place. A state is a few *entries* per group, in arrays for all groups together:
 no Python object stands for a row or a group. Sums are kept in digits of 32
 bits, integers in units of one and floats in units below every subnormal's last
 bit, so that both are exact until the last step: integer sums are checked to
-int64, those of decimals to their digits, float sums correctly rounded once (equal to ``math.fsum``); an average
-is that sum over the count. NULLs do not take part.
+int64, those of decimals to their digits, float sums correctly rounded once
+(equal to ``math.fsum``); an average is that sum over the count. NULLs do not
+take part.
 """
 
 from __future__ import annotations
@@ -91,6 +92,18 @@ class States(msgspec.Struct, frozen=True, array_like=True):
             None if self.values is None else self.values.slice(low, high),
         )
 
+    def weights(self, n_groups: int) -> I64:
+        """Give what each group's entries weigh in bytes, about."""
+        per_entry = 17 + column_bytes(self.values) // max(len(self.group), 1)
+        return np.bincount(self.group, minlength=n_groups) * per_entry
+
+    def compacted(self) -> States:
+        """Give the states with no texts but their own."""
+        if self.values is None or len(self.values.dictionary) <= len(self.values):
+            return self
+        values = to_column(from_column(self.values))
+        return States(self.function, self.type, self.group, self.limb, self.digit, values)
+
     @property
     def n_bytes(self) -> int:
         """What they take in memory, about."""
@@ -99,7 +112,7 @@ class States(msgspec.Struct, frozen=True, array_like=True):
 
 def column_bytes(column: Column | None) -> int:
     """Give what a column takes in memory, about."""
-    return 0 if column is None else column.values.nbytes + 32 * len(column.dictionary)
+    return 0 if column is None else column.values.nbytes + column.texts.n_bytes
 
 
 class Accumulator:

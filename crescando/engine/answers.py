@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from crescando.engine.base import Failed, Results
+from crescando.engine.base import Failed, Partials, Results, Rows
+from crescando.engine.cutting import PIECE_BYTES
 from crescando.engine.group import Group
 from crescando.engine.reader import Reader
 from crescando.engine.statement import Operation
@@ -34,14 +35,11 @@ class Answers:
 
     def read(self, reader: Reader) -> None:
         """Tell what the reads of a group answered."""
-        operations = reader.operations
-        failures = reader.failed()
-        for sender, rows in reader.rows():
-            self._parts[sender][0].append(rows)
-        for sender, partials in reader.partials():
-            self._parts[sender][1].append(partials)
+        pieces, failures = reader.answers()
+        for sender, piece in pieces:
+            self._parts[sender][isinstance(piece, Partials)].append(piece)
         for local, failed in failures.items():
-            self._parts[operations[local].sender][3].append(failed)
+            self._parts[reader.operations[local].sender][3].append(failed)
 
     def wrote(self, group: Group, tally: Tally) -> None:
         """Tell what the writes of a group did."""
@@ -49,9 +47,29 @@ class Answers:
             self._parts[operation.sender][2].append(written)
 
     def results(self, executed: int) -> list[Results]:
-        """Give one `Results` per sender; `process` is left to the role."""
+        """Give the `Results` of each sender, further ones for long answers; `process` is left to the role."""
         nobody = ProcessId("", "")
-        return [
-            Results(nobody, sender, executed, tuple(rows), tuple(partials), tuple(written), tuple(failed))
-            for sender, (rows, partials, written, failed) in self._parts.items()
-        ]
+        given = []
+        for sender, (rows, partials, written, failed) in self._parts.items():
+            first, *others = _packed([*rows, *partials])
+            given.append(Results(nobody, sender, executed, *_by_kind(first), tuple(written), tuple(failed)))
+            given.extend(Results(nobody, sender, executed, *_by_kind(pack)) for pack in others)
+        return given
+
+
+def _packed(pieces: list[Rows | Partials]) -> list[list[Rows | Partials]]:
+    """Put pieces into packs of about `PIECE_BYTES`, in order; at least one pack, perhaps of none."""
+    packs: list[list[Rows | Partials]] = [[]]
+    n_bytes = 0
+    for piece in pieces:
+        if packs[-1] and n_bytes + piece.n_bytes > PIECE_BYTES:
+            packs.append([])
+            n_bytes = 0
+        packs[-1].append(piece)
+        n_bytes += piece.n_bytes
+    return packs
+
+
+def _by_kind(pack: list[Rows | Partials]) -> tuple[tuple[Rows, ...], tuple[Partials, ...]]:
+    rows = tuple(piece for piece in pack if isinstance(piece, Rows))
+    return rows, tuple(piece for piece in pack if isinstance(piece, Partials))

@@ -39,6 +39,10 @@ class Rows(msgspec.Struct, frozen=True, array_like=True):
         Rows ``offsets[i]:offsets[i + 1]`` of `columns` answer read i.
     names : tuple of str
     columns : tuple of Column
+    part : int
+        How many pieces of the first read's answer were given before.
+    has_more : bool
+        Whether the last read's answer goes on in the next piece.
     """
 
     number: I64
@@ -48,6 +52,8 @@ class Rows(msgspec.Struct, frozen=True, array_like=True):
     offsets: I64
     names: tuple[str, ...]
     columns: tuple[Column, ...]
+    part: int = 0
+    has_more: bool = False
 
     @property
     def n_bytes(self) -> int:
@@ -72,6 +78,9 @@ class Partials(msgspec.Struct, frozen=True, array_like=True):
         The grouping terms' values, one row per group; empty if the shape does not group.
     states : tuple of States
         One per aggregate; merged by `engine.grouping`.
+    part : int
+    has_more : bool
+        As of `Rows`.
     """
 
     number: I64
@@ -81,6 +90,8 @@ class Partials(msgspec.Struct, frozen=True, array_like=True):
     offsets: I64
     keys: tuple[Column, ...]
     states: tuple[States, ...]
+    part: int = 0
+    has_more: bool = False
 
     def of_read(self, index: int) -> tuple[int, tuple[Column, ...], tuple[States, ...]]:
         """Give the number of groups, the keys and the states of read `index`."""
@@ -189,7 +200,8 @@ class Engine(Protocol):
         Returns
         -------
         list of Results
-            One per sender that has something to be told. Reads report over
+            One per sender that has something to be told, and behind it one per
+            further piece of its long answers. Reads report over
             their scope. Writes always report every owned arc they touch,
             whatever their scope: the storage role keeps the counts and sends
             those of the scope. `Results.process` is left to the role.

@@ -69,7 +69,7 @@ def _narrow(column: I64) -> tuple[I64, int]:
 
 def _densify(number: I64, span: int) -> tuple[I64, I64]:
     n = len(number)
-    if span > 4 * n + 1024:
+    if span > 16 * n + 1024:
         _, first, dense = np.unique(number, return_index=True, return_inverse=True)
         return first, dense
     seen = np.zeros(span, np.bool_)

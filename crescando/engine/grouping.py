@@ -114,7 +114,7 @@ class Grouping:
         lengths = [len(piece) for piece in self._operations]
         return [concatenate([keys[place] for keys in self._keys], lengths) for place in range(self._n_keys)]
 
-    def lay_out(self, place: I64, n_places: int) -> tuple[I64, list[Column], list[States]]:
+    def lay_out(self, place: I64, n_places: int) -> tuple[I64, list[Value], list[States]]:
         """Give all groups, read by read; ends the counting.
 
         Parameters
@@ -126,12 +126,12 @@ class Grouping:
         Returns
         -------
         offsets : ndarray of int64, shape (n_places + 1,)
-        keys : list of Column, empty if nothing was grouped
+        keys : list of Value, empty if nothing was grouped
         states : list of States
         """
         self._compact()
         offsets = self._number(place, n_places, keeps_operations=False)
-        keys = [to_column(key) for key in self._keys[0]] if self._keys else []
+        keys = self._keys[0] if self._keys else []
         return offsets, keys, [accumulator.states() for accumulator in self._accumulators]
 
     def _number(self, place: I64, n_places: int, *, keeps_operations: bool) -> I64:

@@ -8,11 +8,13 @@ hold more than its limits allow.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from crescando.engine.base import Failed, Partials, Rows
+from crescando.engine.cutting import ANSWER_BYTES_MAX, Cut, cut, sums, weights
 from crescando.engine.evaluator import Evaluator
 from crescando.engine.frame import Frame, Source
 from crescando.engine.group import Group
@@ -28,6 +30,11 @@ from crescando.types import ProcessId, Scope
 _CROWDED = (
     f"more than {GROUPS_MAX} groups or distinct values in one process's part of the ring; "
     "narrow the predicate, or group by fewer or coarser terms"
+)
+
+_TOO_LONG = (
+    f"the answer weighs more than {ANSWER_BYTES_MAX >> 20} MiB in one process's part of the ring; "
+    "narrow the predicate, select fewer columns, set a limit, or read by ranges of the key"
 )
 
 
@@ -47,7 +54,7 @@ class Reader:
         self._key_ids = key_ids
         self._evaluator = evaluator
         self._failures = Failures()
-        self._crowded: set[int] = set()
+        self._crowded: dict[int, str] = {}
         shape = group.plan.shape
         self._grouping: Grouping | None = None
         self._rows = AllRows()
@@ -94,8 +101,17 @@ class Reader:
             values = [None if value is None else value.take(kept) for value in values]
         if self._grouping is not None:
             self._group_rows(self._grouping, operations, values)
+            self._drop(self._grouping, _CROWDED)
         else:
             self._rows.add(*self._gathered(source, rows, operations, values))
+            self._drop(self._rows, _TOO_LONG)
+
+    def _drop(self, answers: Grouping | AllRows, text: str) -> None:
+        """Fail the reads that hold too much, and forget what they hold."""
+        crowded = answers.crowded()
+        if crowded:
+            self._crowded |= dict.fromkeys(crowded, text)
+            answers.drop(crowded)
 
     def _frame(self, source: Source, rows: I64, operations: I64) -> Frame:
         return Frame(source, self._group.constants, rows, operations, self._evaluator)
@@ -105,13 +121,6 @@ class Reader:
         keys = [value for value in values[:n_keys] if value is not None]
         if len(operations):
             grouping.add(operations, keys, values[n_keys:])
-        self._drop_crowded(grouping)
-
-    def _drop_crowded(self, grouping: Grouping) -> None:
-        crowded = grouping.crowded()
-        if crowded:
-            self._crowded.update(crowded)
-            grouping.drop(crowded)
 
     def _gathered(
         self, source: Source, rows: I64, operations: I64, values: list[Value | None]
@@ -136,55 +145,69 @@ class Reader:
         keys = [source.column(key).take(rows[bad]) for key in self._key_ids]
         self._failures.add(operations[bad], keys, errors[bad])
 
-    def failed(self) -> dict[int, Failed]:
-        """Give the failed reads by local number."""
-        if self._grouping is not None:
-            self._drop_crowded(self._grouping)
-        told: dict[int, tuple[tuple[Scalar, ...], str]] = dict.fromkeys(self._crowded, ((), _CROWDED))
+    def answers(self) -> tuple[list[tuple[ProcessId, Rows | Partials]], dict[int, Failed]]:
+        """Give all answers: pieces by sender, in order; and the failed reads by local number."""
+        pieces = self._groups_of_all() if self._grouping is not None else self._rows_of_all()
+        told: dict[int, tuple[tuple[Scalar, ...], str]] = {
+            local: ((), text) for local, text in self._crowded.items()
+        }
         told |= {
             local: (failure.key, failure.cause.text) for local, failure in self._failures.smallest.items()
         }
-        return {
+        failed = {
             local: Failed(operation.number, operation.position, operation.scope, "read", key, text)
             for local, (key, text) in sorted(told.items())
             for operation in (self._group.operations[local],)
         }
+        return pieces, failed
 
-    def partials(self) -> list[tuple[ProcessId, Partials]]:
-        """Give the groups of the other reads, one `Partials` per sender."""
-        grouping, shape = self._grouping, self._group.plan.shape
-        if grouping is None:
-            return []
+    def _groups_of_all(self) -> list[tuple[ProcessId, Rows | Partials]]:
+        grouping = self._grouping
+        assert grouping is not None
+        self._drop(grouping, _CROWDED)
         senders, place = self._layout()
         offsets, keys, states = grouping.lay_out(place, int(place.max(initial=-1)) + 1)
-        keys = keys or [to_column(empty(term.type)) for term in shape.group_by]
-        answers = []
-        start = 0
-        for sender, locals_ in senders.items():
-            stop = start + len(locals_)
-            low, high = int(offsets[start]), int(offsets[stop])
+        n_groups = int(offsets[-1])
+        keys = keys or [empty(term.type) for term in self._group.plan.shape.group_by]
+        weight = weights(keys, n_groups)
+        for each in states:
+            weight += each.weights(n_groups)
+        answers: list[tuple[ProcessId, Rows | Partials]] = []
+        for sender, locals_, piece, inner in _cut_by_sender(senders, offsets, weight):
             partials = Partials(
                 *self._names_of(locals_),
-                offsets=offsets[start : stop + 1] - low,
-                keys=tuple(key.slice(low, high) for key in keys),
-                states=tuple(each.of_groups(low, high) for each in states),
+                offsets=inner,
+                keys=tuple(to_column(key.take(np.arange(piece.start, piece.stop))) for key in keys),
+                states=tuple(each.of_groups(piece.start, piece.stop).compacted() for each in states),
+                part=piece.part,
+                has_more=piece.has_more,
             )
             answers.append((sender, partials))
-            start = stop
         return answers
 
-    def rows(self) -> list[tuple[ProcessId, Rows]]:
-        """Give the rows of the other reads, one `Rows` per sender."""
-        if self._grouping is not None:
-            return []
-        senders, place = self._layout()
-        offsets, columns = self._rows.lay_out(place, int(place.max(initial=-1)) + 1)
-        answers = []
-        start = 0
-        for sender, locals_ in senders.items():
-            stop = start + len(locals_)
-            answers.append((sender, self._rows_of(locals_, columns, offsets[start : stop + 1])))
-            start = stop
+    def _rows_of_all(self) -> list[tuple[ProcessId, Rows | Partials]]:
+        projections = self._group.plan.shape.projections
+        while True:
+            senders, place = self._layout()
+            offsets, columns = self._rows.lay_out(place, int(place.max(initial=-1)) + 1)
+            weight = weights(columns, int(offsets[-1]))
+            heavy = (sums(weight, offsets) > ANSWER_BYTES_MAX).nonzero()[0]
+            if len(heavy) == 0:
+                break
+            by_place = np.argsort(place, kind="stable")[int(np.count_nonzero(place < 0)) :]
+            self._crowded |= dict.fromkeys(by_place[heavy].tolist(), _TOO_LONG)
+        columns = columns or [empty(projection.term.type) for projection in projections]
+        answers: list[tuple[ProcessId, Rows | Partials]] = []
+        for sender, locals_, piece, inner in _cut_by_sender(senders, offsets, weight):
+            rows = Rows(
+                *self._names_of(locals_),
+                offsets=inner,
+                names=tuple(projection.name for projection in projections),
+                columns=tuple(to_column(value.take(np.arange(piece.start, piece.stop))) for value in columns),
+                part=piece.part,
+                has_more=piece.has_more,
+            )
+            answers.append((sender, rows))
         return answers
 
     def _layout(self) -> tuple[dict[ProcessId, list[int]], I64]:
@@ -216,16 +239,17 @@ class Reader:
             tuple(coverage.scopes[number] for number in numbers.tolist()),
         )
 
-    def _rows_of(self, locals_: Sequence[int], columns: list[Value], offsets: I64) -> Rows:
-        start, stop = int(offsets[0]), int(offsets[-1])
-        projections = self._group.plan.shape.projections
-        if columns:
-            slices = [value.take(np.arange(start, stop)) for value in columns]
-        else:
-            slices = [empty(projection.term.type) for projection in projections]
-        return Rows(
-            *self._names_of(locals_),
-            offsets=offsets - start,
-            names=tuple(projection.name for projection in projections),
-            columns=tuple(to_column(value) for value in slices),
-        )
+
+def _cut_by_sender(
+    senders: dict[ProcessId, list[int]], offsets: I64, weight: I64
+) -> Iterator[tuple[ProcessId, list[int], Cut, I64]]:
+    """Give the pieces of each sender's answers: the reads, where they lie in all, offsets inside."""
+    first = 0
+    for sender, locals_ in senders.items():
+        bounds = offsets[first : first + len(locals_) + 1]
+        start, stop = int(bounds[0]), int(bounds[-1])
+        for piece in cut(weight[start:stop], bounds - start):
+            inner = np.clip(bounds[piece.first : piece.last + 1] - start, piece.start, piece.stop)
+            placed = replace(piece, start=piece.start + start, stop=piece.stop + start)
+            yield sender, locals_[piece.first : piece.last], placed, inner - piece.start
+        first += len(locals_)

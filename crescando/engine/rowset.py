@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from crescando.engine.cutting import ANSWER_BYTES_MAX
 from crescando.engine.keys import I64, KEY_MAX, KEY_MIN
 from crescando.engine.statement import Sort
 from crescando.engine.values import Value, concatenate
@@ -40,6 +41,23 @@ class AllRows:
         self._operations.append(operations)
         self._pieces.append(list(values))
         self._n_pending += len(operations)
+
+    def crowded(self) -> list[int]:
+        """Give the reads whose rows so far weigh more than one answer may, their texts left out."""
+        if not self._pieces or self._n_pending * 8 * len(self._pieces[0]) <= ANSWER_BYTES_MAX:
+            return []
+        counts = np.bincount(np.concatenate(self._operations))
+        found = (counts * 8 * len(self._pieces[0]) > ANSWER_BYTES_MAX).nonzero()[0]
+        return [int(operation) for operation in found]
+
+    def drop(self, operations: Sequence[int]) -> None:
+        """Forget the rows of some reads."""
+        kept = [~np.isin(piece, operations) for piece in self._operations]
+        self._pieces = [
+            [value.take(rows) for value in piece] for piece, rows in zip(self._pieces, kept, strict=True)
+        ]
+        self._operations = [piece[rows] for piece, rows in zip(self._operations, kept, strict=True)]
+        self._n_pending = sum(map(len, self._operations))
 
     def lay_out(self, place: I64, n_places: int) -> tuple[I64, list[Value]]:
         """Give all rows, read by read.
@@ -104,6 +122,11 @@ class TopRows(AllRows):
             return None
         bound = np.where(self._is_full, self._first_keys(worst), KEY_MAX)
         return (self._first_keys(key) <= bound[operations]).nonzero()[0]
+
+    def crowded(self) -> list[int]:
+        """Give the reads whose first rows weigh too much; see `AllRows.crowded`."""
+        # Rows that will not stay do not count: where they are cut off depends on the layout.
+        return super().crowded() if self._n_pending == self._n_cut else []
 
     def add(self, operations: I64, values: Sequence[Value]) -> None:
         """Add rows; see `AllRows.add`."""
