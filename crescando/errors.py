@@ -50,8 +50,22 @@ class ClosedError(CrescandoError):
     """The store, session or handle has been closed."""
 
 
+_SHOWN_MAX = 4_000
+"""Characters of a message; statements that are quoted in one may have a hundred times as many."""
+
+
 class StatementError(CrescandoError):
     """The statement is wrong; it was not sent and nothing changed."""
+
+    def __str__(self) -> str:
+        return _shown(super().__str__())
+
+
+def _shown(text: str) -> str:
+    """Leave out the middle of a long text."""
+    if len(text) <= _SHOWN_MAX:
+        return text
+    return f"{text[: _SHOWN_MAX // 2]} … {text[-_SHOWN_MAX // 2 :]}"
 
 
 def nearest_name(name: str, known: tuple[str, ...]) -> str | None:
@@ -130,10 +144,10 @@ class PredicateError(StatementError):
 
     def __str__(self) -> str:
         if self.position is None:
-            return self.message
+            return _shown(self.message)
         start = max(0, self.position - 30)
         excerpt = self.text[start : self.position + 30]
-        return f"{self.message} at position {self.position}: …{excerpt}…"
+        return f"{_shown(self.message)} at position {self.position}: …{excerpt}…"
 
 
 class KeyUpdateError(StatementError):

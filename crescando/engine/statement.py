@@ -21,19 +21,23 @@ from crescando.engine.heap import NO_TEXTS, Texts
 from crescando.schema import DECIMALS, DataType
 from crescando.types import ProcessId, Scope
 
-Scalar = None | bool | int | float | str
+Scalar = None | bool | int | float | str | bytes
 """A parameter in its physical form: dates in days, timestamps in microseconds UTC, decimals in units
 of their scale."""
 
 
-class ColumnRef(msgspec.Struct, frozen=True, array_like=True, tag_field="node", tag="c"):
+SHAPE_BYTES_MAX = 1 << 20
+"""Longer encodings are not looked into; the largest shape that is valid has some 700 KiB of nodes."""
+
+
+class ColumnRef(msgspec.Struct, frozen=True, array_like=True, tag_field="node", tag="c", gc=False):
     """A column of the table, by catalog id."""
 
     column: int
     type: DataType
 
 
-class Parameter(msgspec.Struct, frozen=True, array_like=True, tag_field="node", tag="p"):
+class Parameter(msgspec.Struct, frozen=True, array_like=True, tag_field="node", tag="p", gc=False):
     """The constant at `index` of an operation's parameters.
 
     If `many`, the parameter is a tuple of values (the right side of IN), each
@@ -45,7 +49,7 @@ class Parameter(msgspec.Struct, frozen=True, array_like=True, tag_field="node", 
     many: bool = False
 
 
-class Apply(msgspec.Struct, frozen=True, array_like=True, tag_field="node", tag="a"):
+class Apply(msgspec.Struct, frozen=True, array_like=True, tag_field="node", tag="a", gc=False):
     """An operator or function of the allow-list, applied to typed arguments."""
 
     op: str
@@ -167,6 +171,8 @@ class Shape(msgspec.Struct, frozen=True, array_like=True):
         msgspec.DecodeError
             If `data` is not such an encoding.
         """
+        if len(data) > SHAPE_BYTES_MAX:
+            raise msgspec.DecodeError(f"a shape has at most {SHAPE_BYTES_MAX} bytes, not {len(data)}")
         return _SHAPE_DECODER.decode(data)
 
     def digest(self) -> bytes:
@@ -188,7 +194,7 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
     type : DataType
     values : ndarray, shape (n_rows,)
         The physical values: bool, int8 … int64, float32/64, int32 days, int64
-        microseconds. For strings, int32 codes into `dictionary`. Undefined where
+        microseconds. For strings and bytes, int32 codes into `dictionary`. Undefined where
         not valid (0 by convention).
     valid : ndarray of bool, shape (n_rows,), or None
         False marks NULL; None means that no value is NULL.
@@ -222,7 +228,7 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
 
     def to_list(self) -> list[Scalar]:
         """Give the physical values as Python objects, None for NULL."""
-        if self.type is DataType.STRING:
+        if self.type.is_textual:
             # Codes where not valid are undefined: a column of NULL has no dictionary to look them up in.
             texts, n = self.texts.to_list(), len(self.dictionary)
             values: list[Any] = [texts[c] if 0 <= c < n else None for c in self.values.tolist()]
@@ -243,11 +249,12 @@ PHYSICAL: dict[DataType, np.dtype[Any]] = {
     DataType.FLOAT32: np.dtype(np.float32),
     DataType.FLOAT64: np.dtype(np.float64),
     DataType.STRING: np.dtype(np.int32),
+    DataType.BYTES: np.dtype(np.int32),
     DataType.DATE: np.dtype(np.int32),
     DataType.TIMESTAMP: np.dtype(np.int64),
     **{kind: np.dtype(np.int32 if kind.precision <= 9 else np.int64) for kind in DECIMALS},
 }
-"""How each type's values lie in memory (strings: as dictionary codes; decimals: in units of their scale)."""
+"""How each type's values lie in memory (strings and bytes: as dictionary codes; decimals: in units of their scale)."""
 
 
 class Operation(msgspec.Struct, frozen=True):

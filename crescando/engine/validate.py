@@ -133,6 +133,7 @@ _PYTHON_TYPES: dict[DataType, tuple[type, ...]] = {
     DataType.FLOAT32: (float,),
     DataType.FLOAT64: (float,),
     DataType.STRING: (str,),
+    DataType.BYTES: (bytes,),
 }
 
 
@@ -178,14 +179,14 @@ def _validate_column(name: str, column: Column) -> None:
         raise TypeMismatchError(f"column {name!r} holds {values.dtype}, not {PHYSICAL[column.type]}")
     if valid is not None and (valid.dtype != np.bool_ or valid.shape != values.shape):
         raise TypeMismatchError(f"column {name!r} has a validity mask of another shape")
-    if column.type is not DataType.STRING:
+    if not column.type.is_textual:
         return
     try:
         column.texts.check()
     except TypeMismatchError as fault:
         raise TypeMismatchError(f"column {name!r}: {fault}") from fault
-    if len(column.texts) and column.texts.binary:
-        raise TypeMismatchError(f"column {name!r} has a dictionary of other things than strings")
+    if len(column.texts) and column.texts.binary is not (column.type is DataType.BYTES):
+        raise TypeMismatchError(f"column {name!r} has a dictionary of other things than {column.type.value}")
     codes = values if valid is None else values[valid]
     if len(codes) and (int(codes.min()) < 0 or int(codes.max()) >= len(column.dictionary)):
         raise TypeMismatchError(f"column {name!r} has codes outside its dictionary")

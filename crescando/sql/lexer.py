@@ -26,8 +26,9 @@ T = TypeVar("T")
 LENGTH_MAX = 64 * 1024
 """Characters of one text; longer lists belong into a bound parameter."""
 
-TOKENS_MAX = 3_000
-"""Tokens of one text, where a list of constants after IN is one: the parser takes some 10 µs for each."""
+TOKENS_MAX = 1_000
+"""Tokens of one text, where a list of constants after IN is one: the parser takes some 10 µs for each,
+and a scan some 20 µs for what each of them says."""
 
 NUMBER_MAX = 1_100
 """Characters of one number; the longest float written out in full has some 1,080."""
