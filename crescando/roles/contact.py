@@ -4,7 +4,8 @@ Rules of the file: the last owner of a range is never declared failed, so what
 was ordered for it before it died is told neither stable nor lost. What the
 client can know is who keeps silent. An answer is owed from the moment a process
 is asked for a sign of life, or from the end of its session; who owes it for long
-is *silent* until it is heard again. Messages that were submitted as long ago and
+is *silent* until it is heard again. A session alone is no sign of life: one that
+begins is given as long as any other, but not again and again. Messages that were submitted as long ago and
 are not stable while somebody is silent are *hopeless*, whoever it is: the client
 does not know who owns what, and nobody waits for the dead where there is another
 owner. A client that hears nobody is cut off itself, most likely, and is more
@@ -51,17 +52,19 @@ class Contact:
         self.wake_at_s: float | None = None
         self._owed_s: dict[ProcessId, float | None] = dict.fromkeys(processes)
         self._open: set[ProcessId] = set()
+        self._mute: set[ProcessId] = set()
+        """Those with a session since they were heard last."""
         self._is_alone = False
         self._marks: deque[tuple[float, int]] = deque()
         """When a look found which number to be the next."""
 
     def on_connected(self, process: ProcessId, now_s: float) -> None:
         """Learn that a session has begun."""
-        if self._is_alone or not self._open:
-            self._restart(now_s)
         self._open.add(process)
-        self._owed_s[process] = now_s
-        self.silent -= {process}
+        if process not in self._mute:
+            self._mute.add(process)
+            self._owed_s[process] = now_s
+            self.silent -= {process}
 
     def on_disconnected(self, process: ProcessId, now_s: float) -> None:
         """Learn that a session has ended."""
@@ -72,8 +75,9 @@ class Contact:
     def hear(self, process: ProcessId, now_s: float) -> None:
         """Take any message for a sign of life."""
         if self._owed_s.get(process) is not None:
-            if self._is_alone:
+            if self._is_alone or self._hears_nobody:
                 self._restart(now_s)
+            self._mute.discard(process)
             self._owed_s[process] = None
             self.silent -= {process}
 
@@ -88,14 +92,14 @@ class Contact:
         pause_s = self.patience_s / LOOKS
         if self.wake_at_s is not None and now_s < self.wake_at_s:
             return []
-        if self.wake_at_s is not None and now_s > self.wake_at_s + pause_s:
-            # This very process stood still; nobody is to blame for that.
+        if self.wake_at_s is None or now_s > self.wake_at_s + pause_s:
+            # Nobody was asked, or this very process stood still; nobody else is to blame for that.
             self._restart(now_s)
         self.wake_at_s = now_s + pause_s
         self._is_alone = all(
             owed_s is not None and now_s >= owed_s + self.patience_s for owed_s in self._owed_s.values()
         )
-        patience_s = self.alone_s if self._is_alone or not self._open else self.patience_s
+        patience_s = self.alone_s if self._is_alone or self._hears_nobody else self.patience_s
         self._marks.append((now_s, next_number))
         # As many as the longer patience may ask for.
         while len(self._marks) > 1 and self._marks[1][0] <= now_s - self.alone_s:
@@ -111,6 +115,10 @@ class Contact:
             if owed_s is None:
                 self._owed_s[process] = now_s
         return sorted(self._open)
+
+    @property
+    def _hears_nobody(self) -> bool:
+        return self._open <= self._mute
 
     def _restart(self, now_s: float) -> None:
         """Count from now on."""

@@ -103,6 +103,34 @@ def test_a_client_without_any_session_is_more_patient_and_lets_everybody_come_ba
     assert watch.contact.silent == {S1}
 
 
+def test_sessions_that_begin_again_and_again_without_a_word_are_no_sign_of_life() -> None:
+    watch = Watch()
+
+    for _ in range(4):
+        watch.contact.on_disconnected(S1, watch.now_s)
+        watch.run(STEP_S)
+        watch.contact.on_connected(S1, watch.now_s)
+        watch.run(STEP_S)
+
+    assert watch.contact.silent == {S1}
+    assert watch.contact.hopeless == 5
+
+
+def test_nor_are_they_for_a_client_that_hears_nobody() -> None:
+    watch = Watch(answering=())
+
+    for _ in range(int(ALONE_S / STEP_S)):
+        for process in (S0, S1):
+            watch.contact.on_disconnected(process, watch.now_s)
+        watch.run(STEP_S)
+        watch.contact.on_connected(S0, watch.now_s)
+
+    watch.run(2 * STEP_S)
+
+    assert watch.contact.silent == {S0, S1}
+    assert watch.contact.hopeless == 5
+
+
 def test_a_client_that_hears_nobody_is_alone_though_its_sessions_last() -> None:
     watch = Watch(answering=())
 
@@ -213,6 +241,16 @@ def test_a_read_of_a_replica_that_keeps_silent_ends() -> None:
 
     assert isinstance(desk.outcome(900), CrescandoError)
     assert desk.flush().wake_at_s is None
+
+
+def test_a_replica_may_be_read_although_nothing_was_asked_of_anybody_for_long() -> None:
+    desk = connected(ROUTER, limits=LIMITS)
+    desk.pass_time(2 * LIMITS.alone_s)
+
+    desk.core.read_replica(900, S1, 0, FULL_RING, (0,))
+    desk.flush()
+
+    assert desk.outcome(900) is None
 
 
 def test_what_cannot_even_be_sent_ends_and_holds_no_read_up() -> None:
