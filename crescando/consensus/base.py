@@ -82,7 +82,9 @@ class AtomicBroadcast(Protocol[V]):
     of their proposal, as long as it leads.
 
     May have an attribute `is_quiet`: whether the last message leaves nothing
-    for `flush` to tell that did not come of time or of an earlier message.
+    for `flush` to tell that did not come of time or of an earlier message. One that
+    has it need not be asked by `flush` either while it is told nothing else, before
+    the time that it has stated.
     """
 
     @property

@@ -45,7 +45,13 @@ FETCH_BYTES_MAX = 8 << 20
 
 
 class Follower(ABC, Generic[V]):
-    """The acceptor, the learner and the memory of one member; `Replica` adds what it takes to lead."""
+    """The acceptor, the learner and the memory of one member; `Replica` adds what it takes to lead.
+
+    Attributes
+    ----------
+    is_member : bool
+        Whether this router knows itself to be in the newest membership.
+    """
 
     def __init__(
         self, me: ProcessId, membership: Membership, timing: PaxosTiming, rng: random.Random, epoch: int
@@ -58,7 +64,9 @@ class Follower(ABC, Generic[V]):
         self.memberships = Memberships.begin(timing.window, membership)
         self.attestations = Attestations()
         self.is_dismissed = False
-        self._is_informed = me in membership.members
+        self.is_member = self._is_informed = me in membership.members
+        # Who is listened to without further questions: none before this router knows the members.
+        self._fellows = frozenset(membership.members if self._is_informed else ())
         self._peers = tuple(member for member in membership.members if member != me)
         self._election = Election(timing.election_s, epoch, rng)
         self._connected: set[ProcessId] = set()
@@ -90,11 +98,6 @@ class Follower(ABC, Generic[V]):
     @property
     def peers(self) -> tuple[ProcessId, ...]:
         return self._peers
-
-    @property
-    def is_member(self) -> bool:
-        """Whether this router knows itself to be in the newest membership."""
-        return self._is_informed and self.me in self.memberships.newest.members
 
     @property
     def learned(self) -> int:

@@ -121,7 +121,7 @@ class Replica(Follower[V]):
         instance = leader.next_instance
         return (
             instance > leader.last_vote
-            and self._is_within_alpha(instance)
+            and instance <= self.learner.learned + self.memberships.alpha
             and leader.may_propose(self.memberships.of(instance))
         )
 
@@ -244,8 +244,7 @@ class Replica(Follower[V]):
         frequent = FREQUENT.get(type(message))
         if (
             frequent is not None
-            and self._is_informed
-            and peer in self.memberships.governing[-1].members
+            and peer in self._fellows
             and message.ballot.attempt >> EPOCH_SHIFT == self.epoch
         ):
             # Of all that is asked below nothing can be the matter.
@@ -316,8 +315,7 @@ class Replica(Follower[V]):
                 # still ask for majorities of a membership that is over.
                 self._broadcast(self._heartbeat(now_s))
         out, self._out = self._out, BroadcastOutput()
-        leader = self._leader
-        if leader is not None and leader.is_prepared:
+        if self.is_leader:
             wake_at_s: float | None = self._tenure.beat_at_s
         else:
             wake_at_s = self._election.wake_at_s if self.is_member else None
@@ -564,6 +562,9 @@ class Replica(Follower[V]):
 
     def _find_peers(self) -> None:
         """Learn with whom this member has to do, and speak to whoever is new among them."""
+        members = self.memberships.newest.members
+        self.is_member = self._is_informed and self.me in members
+        self._fellows = frozenset(members if self._is_informed else ())
         if self.is_member:
             self._petition_at_s = None
         # Those of a new membership have not been asked yet whether they follow.

@@ -15,9 +15,9 @@ with two lists, new and old.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+import msgspec
 import numpy as np
 
 from crescando.consensus.base import AtomicBroadcast
@@ -36,23 +36,21 @@ TURNS_PER_BATCH = 8
 Turns = OrderedDict[ProcessId, None]
 
 
-@dataclass(slots=True)
-class _Queue:
+class _Queue(msgspec.Struct):
     """What one sender has waiting."""
 
-    waiting: deque[Submission] = field(default_factory=deque)
+    waiting: deque[Submission] = msgspec.field(default_factory=deque)
     n_messages: int = 0
     n_bytes: int = 0
     config_bytes: int = 0
 
 
-@dataclass(slots=True)
-class _Draft:
+class _Draft(msgspec.Struct):
     """A batch in the making, and the room that is left in it."""
 
     messages: int
     n_bytes: int
-    taken: list[Submission] = field(default_factory=list)
+    taken: list[Submission] = []
     data_bytes: int = 0
     config_bytes: int = 0
     is_full: bool = False
@@ -171,10 +169,11 @@ class Proposer(Generic[C]):
             turns.pop(sender, None)
 
     def _count(self, sender: ProcessId, queue: _Queue, part: Submission, sign: int) -> None:
-        n_messages, n_bytes = sign * len(part), sign * part.n_bytes
+        n_messages, n_bytes = sign * len(part.kind), sign * part.n_bytes
         queue.n_messages += n_messages
         queue.n_bytes += n_bytes
-        queue.config_bytes += n_bytes if part.begins_with_config else 0
+        if part.begins_with_config:
+            queue.config_bytes += n_bytes
         self.n_bytes += n_bytes
         if sender not in self._held:
             self._ready_messages += n_messages
@@ -213,10 +212,9 @@ class Proposer(Generic[C]):
 
     def _release(self, window: Window[C], config: C) -> None:
         """Let those go that waited for destinations which are not slow any more, or not theirs."""
-        slow = frozenset(window.slow)
-        if self._held_for[0] == slow and self._held_for[1] is config:
+        if self._held_for[0] == window.slow and self._held_for[1] is config:
             return
-        self._held_for = (slow, config)
+        self._held_for = (frozenset(window.slow), config)
         held, self._held = self._held, {}
         for sender in held:
             queue = self._queues[sender]
@@ -228,17 +226,19 @@ class Proposer(Generic[C]):
         """Take the next batch out of what waits."""
         data, config = self.open_bytes
         draft = _Draft(self.limits.batch_messages, self.limits.batch_bytes)
-        if config + window.config_bytes < self.limits.reserve_bytes:
+        if self._configuring and config + window.config_bytes < self.limits.reserve_bytes:
             self._draw(self._configuring, draft)
         if data + window.n_bytes - window.config_bytes < self.limits.window_bytes:
             had_backlog = bool(self._backlogged)
             if self._owes_turn:
                 self._draw(self._backlogged, draft, turns=1)
             self._draw(self._fresh, draft)
-            before = len(draft.taken)
-            self._draw(self._backlogged, draft)
-            served = self._owes_turn or len(draft.taken) > before
-            self._owes_turn = had_backlog and not served
+            if self._backlogged:
+                before = len(draft.taken)
+                self._draw(self._backlogged, draft)
+                self._owes_turn = had_backlog and not self._owes_turn and len(draft.taken) == before
+            else:
+                self._owes_turn = False
         return draft
 
     def _draw(self, line: Turns, draft: _Draft, turns: int | None = None) -> None:
@@ -248,7 +248,7 @@ class Proposer(Generic[C]):
             sender, _ = line.popitem(last=False)
             queue = self._queues[sender]
             head = queue.waiting[0]
-            n = self._turn_of(head, draft)
+            n, n_waiting = self._turn_of(head, draft), len(head.kind)
             if n == 0:
                 draft.is_full = True
                 line[sender] = None
@@ -258,8 +258,8 @@ class Proposer(Generic[C]):
             if n == 0:
                 self._hold(sender, queue)
                 continue
-            part = head.slice(0, n)
-            if n == len(head) and len(queue.waiting) == 1:
+            part = head if n == n_waiting else head.slice(0, n)
+            if part is head and len(queue.waiting) == 1:
                 self._ready_messages -= queue.n_messages
                 self._ready_bytes -= queue.n_bytes
                 self.n_bytes -= queue.n_bytes
@@ -267,8 +267,8 @@ class Proposer(Generic[C]):
             else:
                 self._count(sender, queue, head, -1)
                 queue.waiting.popleft()
-                if n < len(head):
-                    rest = head.slice(n, len(head))
+                if n < n_waiting:
+                    rest = head.slice(n, n_waiting)
                     queue.waiting.appendleft(rest)
                     self._count(sender, queue, rest, 1)
                 self._line_up(sender, queue.waiting[0], self._backlogged)

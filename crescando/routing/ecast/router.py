@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
-from crescando.consensus.base import AtomicBroadcast, Ballot, BroadcastOutput
+from crescando.consensus.base import AtomicBroadcast, Ballot
 from crescando.consensus.membership import Change
 from crescando.process import Output, earliest
 from crescando.routing.base import Config, NotStable
@@ -110,7 +110,10 @@ class Router(Generic[C]):
         self._reconnect: dict[ProcessId, float] = {}
         self._met: set[ProcessId] = set()
         self._is_leaderless = True
+        # One that is quiet at times tells nothing between inputs, unless it is time.
         self._may_be_quiet = hasattr(broadcast, "is_quiet")
+        self._has_news = True
+        self._broadcast_wake_at_s: float | None = None
         self._out = Output()
         self.is_quiet = False
 
@@ -129,6 +132,7 @@ class Router(Generic[C]):
     def on_start(self, now_s: float) -> None:
         """Ask for sessions with the other routers."""
         self.broadcast.on_start(now_s)
+        self._has_news = True
         self._out.connect.extend(peer for peer in self.broadcast.peers if self._asks(peer))
 
     def _asks(self, peer: ProcessId) -> bool:
@@ -148,11 +152,13 @@ class Router(Generic[C]):
             self._reconnect.pop(peer, None)
             self._met.add(peer)
             self.broadcast.on_connected(peer, now_s)
+            self._has_news = True
 
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
         """End a session: what it was sent and did not confirm will be sent again."""
         if peer.role == self.me.role:
             self.broadcast.on_disconnected(peer, now_s)
+            self._has_news = True
             self._met.discard(peer)
             if peer in self.broadcast.peers and self._asks(peer):
                 self._reconnect.pop(peer, None)
@@ -168,6 +174,7 @@ class Router(Generic[C]):
         """Ask a router again later, as long as it is one of us."""
         if peer.role == self.me.role:
             self.broadcast.on_refused(peer, now_s)
+            self._has_news = True
             self._reconnect[peer] = now_s + RECONNECT_S
 
     def on_executed(self, result: Any, now_s: float) -> None:
@@ -185,6 +192,8 @@ class Router(Generic[C]):
         elif peer.role == self.me.role:
             self.broadcast.on_message(peer, message, now_s)
             self.is_quiet = self._may_be_quiet and self.broadcast.is_quiet  # type: ignore[attr-defined]
+            if not self.is_quiet:
+                self._has_news = True
 
     def _take(self, peer: ProcessId, message: Any, now_s: float) -> None:
         """Take one message of E-Cast's own."""
@@ -197,6 +206,7 @@ class Router(Generic[C]):
                 self._on_resume(peer, message)
             case Fenced():
                 self.broadcast.observe(message.ballot, now_s)
+                self._has_news = True
             case Inject():
                 proof = self.broadcast.round + 1
                 if not self.reads.take(peer, message, is_led=self._led, proof=proof, now_s=now_s):
@@ -216,6 +226,7 @@ class Router(Generic[C]):
             Empty if it was proposed; else why it cannot be.
         """
         number = self.broadcast.membership.number
+        self._has_news = True
         return self.broadcast.request_change(Change(number, add=add, remove=remove, resizes=True))
 
     def _routers_message(self) -> Routers:
@@ -335,10 +346,12 @@ class Router(Generic[C]):
 
     # Learning.
 
-    def _take_learned(self, result: BroadcastOutput[Batch]) -> None:
-        """Carry out what the broadcast gave."""
-        if result.send:
-            self._out.send += result.send
+    def _take_news(self, now_s: float) -> list[ProcessId]:
+        """Carry out what the broadcast has to tell; gives who needs a snapshot."""
+        result = self.broadcast.flush(now_s)
+        self._has_news = not self._may_be_quiet
+        self._broadcast_wake_at_s = result.wake_at_s
+        self._out.send += result.send
         if result.stop:
             self._out.stop = self._out.stop or result.stop
         if result.install is not None:
@@ -349,6 +362,10 @@ class Router(Generic[C]):
                 self._on_learned(instance, batch)
         if result.membership is not None:
             self._take_membership()
+        return result.snapshot_for
+
+    def _is_time_for_news(self, now_s: float) -> bool:
+        return self._broadcast_wake_at_s is not None and now_s >= self._broadcast_wake_at_s
 
     def _on_learned(self, instance: int, batch: Batch) -> None:
         before = self.mseq.config
@@ -443,22 +460,23 @@ class Router(Generic[C]):
         if reads.proof and broadcast.answered_round == broadcast.round < reads.proof:
             # One round at a time: what comes meanwhile shares the next.
             broadcast.begin_round(now_s)
-        result = broadcast.flush(now_s)
-        self._take_learned(result)
+            self._has_news = True
+        lacking: list[ProcessId] = []
+        if self._has_news or self._is_time_for_news(now_s):
+            lacking = self._take_news(now_s)
         if self._stable_hint is not None:
             self._take_stable_hint(self._stable_hint)
-        if result.snapshot_for:
-            self._provide_snapshots(result.snapshot_for)
+        if lacking:
+            self._provide_snapshots(lacking)
         led = broadcast.is_leader
         led_ballot = broadcast.ballot if led else None
         if led_ballot is not self._led_ballot and led_ballot != self._led_ballot:
             self._led_ballot = led_ballot
             self._route_backlog()
             self._change_leadership()
-        if (led and self.proposer.propose(self.window, self.mseq.config)) or result.snapshot_for:
-            result = broadcast.flush(now_s)
-            self._take_learned(result)
-        wake_at_s = result.wake_at_s
+        if (led and self.proposer.propose(self.window, self.mseq.config)) or lacking:
+            self._take_news(now_s)
+        wake_at_s = self._broadcast_wake_at_s
         if led:
             self._serve(now_s)
             if wake_at_s is None or self._pulse_at_s < wake_at_s:
