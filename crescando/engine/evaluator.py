@@ -1,12 +1,14 @@
 """Fused arithmetic: the one module that sees numexpr.
 
-Rules of the file: numexpr gets only text that this module writes, with operands
-given one by one (never looked up in a caller's frame), only operators that
-are exactly NumPy's (``+ - *`` and negation on float64), only blocks small
-enough for one thread, and never a change of its global settings. A compiled
-object keeps buffers of its own, so that each `Evaluator` compiles its own and
-belongs to one engine, which one thread runs. Everything else, and every
-comparison, is faster in NumPy.
+Rules of the file: numexpr gets only text that this module writes (operands by
+number, ``+ - *`` and brackets: no names, no constants, nothing from outside),
+with operands given one by one and never looked up in a caller's frame; only
+operators that are exactly NumPy's, on float64 (integers would wrap, decimals
+are exact); only pieces small enough for one thread; and never a change of its
+global settings. A compiled object keeps buffers of its own, which two threads
+must not use at once: whoever runs one takes it out of the stock, and compiles
+another if there is none. Everything else, and every comparison, is faster in
+NumPy.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ OPERATORS_MIN = 3
 """Below this, one temporary array per operator is cheaper than a call (measured)."""
 
 OPERANDS_MAX = 16
-"""numexpr refuses a few dozen operands; wider trees go through NumPy."""
+"""numexpr refuses a few dozen operands; a wider tree is split: NumPy works its top, and its parts are
+fused as far as they are narrow enough."""
 
 ROWS_MIN = 32_768
 """Below this NumPy's temporaries stay in the cache and win (measured)."""
@@ -38,10 +41,11 @@ _PROGRAMS_MAX = 256
 
 
 class Evaluator:
-    """Compiles and keeps fused programs for one engine."""
+    """Compiles and keeps fused programs; any number of threads may use it."""
 
     def __init__(self) -> None:
-        self._programs: dict[str, Any] = {}
+        # Taking from and adding to a list are atomic, so that no lock is needed.
+        self._programs: dict[str, list[Any]] = {}
         self._plans: dict[int, tuple[Term, tuple[str, tuple[Term, ...]] | None]] = {}
 
     def plan(self, term: Apply) -> tuple[str, tuple[Term, ...]] | None:
@@ -61,18 +65,28 @@ class Evaluator:
 
     def run(self, text: str, operands: list[NDArray[Any]], n_rows: int) -> NDArray[np.float64]:
         """Run a program on float64 operands of shape (n_rows,)."""
-        program = self._programs.get(text)
-        if program is None:
+        stock = self._programs.get(text)
+        if stock is None:
             if len(self._programs) >= _PROGRAMS_MAX:
                 self._programs.clear()
-            # In a signature Python's `float` would mean single precision.
-            signature = [(f"x{index}", np.float64) for index in range(len(operands))]
-            program = self._programs[text] = numexpr.NumExpr(text, signature)
+            stock = self._programs.setdefault(text, [])
+        try:
+            program = stock.pop()
+        except IndexError:
+            program = _compile(text, len(operands))
         result = np.empty(n_rows, np.float64)
         for start in range(0, n_rows, _PIECE):
             piece = slice(start, min(start + _PIECE, n_rows))
-            result[piece] = program(*(operand[piece] for operand in operands))
+            pieces = [operand[piece] for operand in operands]
+            program(*pieces, out=result[piece], ex_uses_vml=False)
+        # Not if it failed: what state its buffers are in then is unknown.
+        stock.append(program)
         return result
+
+
+def _compile(text: str, n_operands: int) -> Any:
+    # In a signature Python's `float` would mean single precision.
+    return numexpr.NumExpr(text, [(f"x{index}", np.float64) for index in range(n_operands)])
 
 
 def _write(term: Term, operands: list[Term]) -> tuple[str, int]:
