@@ -45,6 +45,7 @@ from crescando.roles.messages import (
     Ping,
     Pong,
     ReadReplica,
+    Taken,
 )
 from crescando.routing.ecast.messages import (
     Batch,
@@ -120,6 +121,7 @@ WireMessage = (
     | Ping
     | Pong
     | ReadReplica
+    | Taken
 )
 
 _DTYPES = tuple(map(np.dtype, ("|b1", "|i1", "|u1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f4", "<f8")))

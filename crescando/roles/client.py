@@ -19,8 +19,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from crescando.client.base import ReadOutcome, Request, SchemaChanged
-from crescando.engine.base import Failed, Partials, Results, Rows, Written
+from crescando.client.base import Piece, ReadOutcome, Request, SchemaChanged
+from crescando.engine.base import Failed, Results, Written
 from crescando.engine.statement import Kind, encode_call, encode_parameters, encode_shapes
 from crescando.errors import (
     ClosedError,
@@ -33,13 +33,14 @@ from crescando.errors import (
     RefusedError,
 )
 from crescando.process import Output, earliest
-from crescando.roles.answers import groups_of, pieces_of
+from crescando.roles.answers import Answer, Parts, answers_of
 from crescando.roles.completion import Completion
 from crescando.roles.contact import Contact
 from crescando.roles.flight import InFlight
 from crescando.roles.inquiry import GivenUp, Inquiries
 from crescando.roles.limits import ClientLimits
-from crescando.roles.messages import Answered, Attach, Inquired, Ping, Pong
+from crescando.roles.messages import Answered, Attach, Inquired, Ping, Pong, Taken
+from crescando.roles.outbox import is_long
 from crescando.roles.quorum import QuorumWatch
 from crescando.roles.replica import ReplicaReads
 from crescando.roles.snapshot import SnapshotReads
@@ -88,6 +89,7 @@ class Client:
         self._verdict_by_s: float | None = None
         self._contact = Contact(storages, self.limits.give_up_s, self.limits.alone_s)
         self._inquiries = Inquiries(self.limits)
+        self._parts = Parts()
         direct_numbers = itertools.count(1)
         self._replicas = ReplicaReads(direct_numbers)
         self._snapshots = SnapshotReads(
@@ -209,6 +211,7 @@ class Client:
         self._inquiries.suspect()
         self._reconnect[peer] = now_s + self.limits.inquire_s
         self._inquiries.end_session(peer)
+        self._parts.end_session(peer)
         self._completions += self._replicas.end(peer, "went away before it answered")
 
     def on_refused(self, peer: ProcessId, now_s: float) -> None:
@@ -225,6 +228,8 @@ class Client:
         self._contact.hear(peer, now_s)
         match message:
             case Results():
+                if is_long(message):
+                    self._out.send.append((peer, Taken(1)))
                 self._on_results(message)
             case Inquired():
                 self._on_inquired(peer, message)
@@ -325,11 +330,8 @@ class Client:
                     self._last_write = number
                     if self._snapshots.awaits_number:
                         self._snapshots.on_numbered(self._n_writes, number)
-                messages.append(
-                    Message(
-                        self.me, number, kind, request.shape.table, request.ranges, self._offset(), payload
-                    )
-                )
+                table, offset = request.shape.table, self._offset()
+                messages.append(Message(self.me, number, kind, table, request.ranges, offset, payload))
                 self._operations[number] = InFlight(token, number, request, list(request.ranges))
                 n_bytes += len(payload)
             self._submit(messages, encode_shapes(tuple(shapes)))
@@ -358,10 +360,9 @@ class Client:
     # Outcomes.
 
     def _on_results(self, results: Results) -> None:
-        for rows in results.rows:
-            self._on_rows(rows)
-        for partials in results.partials:
-            self._on_partials(partials)
+        for answers in (*results.rows, *results.partials):
+            for answer in answers_of(answers):
+                self._on_answer(results.process, answer)
         for written in results.written:
             self._on_written(written)
         for failed in results.failed:
@@ -373,24 +374,21 @@ class Client:
             return self._snapshots.find(number, at)
         return self._operations.get(number)
 
-    def _on_rows(self, rows: Rows) -> None:
-        for number, at, piece in pieces_of(rows):
-            token = self._replicas.take(number) if number < 0 else None
-            if token is not None:
-                outcome = ReadOutcome(Position(at), (piece,))
-                self._completions.append(Completion(token, outcome=outcome))
-                continue
-            operation = self._find(number, at)
-            if operation is not None and operation.cover(piece.scope, at):
-                operation.pieces.append(piece)
-                self._finish_if_done(operation)
-
-    def _on_partials(self, partials: Partials) -> None:
-        for number, at, groups in groups_of(partials):
-            operation = self._find(number, at)
-            if operation is not None and operation.cover(groups.scope, at):
-                operation.groups.append(groups)
-                self._finish_if_done(operation)
+    def _on_answer(self, process: ProcessId, answer: Answer) -> None:
+        number, at = answer.number, answer.position
+        is_of_replica = number < 0 and self._replicas.is_open(number)
+        operation = None if is_of_replica else self._find(number, at)
+        whole = self._parts.join(process, answer) if is_of_replica or operation is not None else None
+        if whole is None:
+            return
+        if operation is None:
+            token = self._replicas.take(number)
+            assert token is not None
+            pieces = tuple(piece for piece in whole if isinstance(piece, Piece))
+            self._completions.append(Completion(token, outcome=ReadOutcome(Position(at), pieces)))
+        elif operation.cover(answer.content.scope, at):
+            operation.take(whole)
+            self._finish_if_done(operation)
 
     def _on_written(self, written: Written) -> None:
         operation = self._operations.get(written.number)
@@ -427,6 +425,7 @@ class Client:
         self._complete(operation, completion)
 
     def _complete(self, operation: InFlight, completion: Completion) -> None:
+        self._parts.end_read(operation.number)
         if operation.number < 0:
             self._snapshots.finish(operation.number)
         else:
@@ -554,6 +553,7 @@ class Client:
             return
         self._resubmissions[operation.token] = attempt
         del self._operations[operation.number]
+        self._parts.end_read(operation.number)
         self.resubmitted += 1
         self._waiting.appendleft((operation.token, operation.request))
 

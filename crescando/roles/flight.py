@@ -7,6 +7,7 @@ duplicate.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,6 +71,11 @@ class InFlight:
         self.missing = left
         self.position = at
         return True
+
+    def take(self, answers: Sequence[Piece | Groups]) -> None:
+        """Keep what was answered for a scope."""
+        self.pieces.extend(answer for answer in answers if isinstance(answer, Piece))
+        self.groups.extend(answer for answer in answers if isinstance(answer, Groups))
 
     def outcome(self) -> ReadOutcome | WriteOutcome:
         """Give the outcome of an operation that is done.

@@ -22,6 +22,12 @@ class Answered(msgspec.Struct, frozen=True, array_like=True, tag="answered"):
     upto: int
 
 
+class Taken(msgspec.Struct, frozen=True, array_like=True, tag="taken"):
+    """The client has taken pieces of long answers (see `roles.outbox`); as many more may come."""
+
+    pieces: int
+
+
 class Inquire(msgspec.Struct, frozen=True, array_like=True, tag="inquire"):
     """The client lacks outcomes and asks an owner for what it knows of them."""
 

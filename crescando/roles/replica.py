@@ -34,6 +34,10 @@ class ReplicaReads:
         self._open[request] = (token, process)
         return ReadReplica(request, table, key_range, columns)
 
+    def is_open(self, number: int) -> bool:
+        """Say whether an answer is to one of these."""
+        return -number in self._open
+
     def take(self, number: int) -> int | None:
         """Give the token of the read that an answer ends, if it is one of these."""
         return self._open.pop(-number, (None, None))[0]

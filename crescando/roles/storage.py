@@ -30,7 +30,8 @@ from crescando.engine.statement import (
 )
 from crescando.process import Output, earliest
 from crescando.roles.ledger import Ledger, Ledgers
-from crescando.roles.messages import Answered, Attach, Inquire, Ping, Pong, ReadReplica
+from crescando.roles.messages import Answered, Attach, Inquire, Ping, Pong, ReadReplica, Taken
+from crescando.roles.outbox import Outbox, numbers_of
 from crescando.routing.base import Config, ExpelledEvent, Multicast, ReadsEvent
 from crescando.routing.batch import Delivery, Message
 from crescando.routing.ecast.messages import ReadRefused
@@ -80,6 +81,9 @@ class StorageLimits:
         Outcomes that are kept of all such clients together.
     replica_reads : int
         Reads of exactly this replica that may wait for the next cycle.
+    answers_bytes : int
+        Answers that may wait for one client that takes them slowly; no less than one
+        read may answer.
     """
 
     cycle_operations: int = 16_384
@@ -91,6 +95,7 @@ class StorageLimits:
     gone_s: float = 60.0
     gone_records: int = 1 << 18
     replica_reads: int = 256
+    answers_bytes: int = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +180,7 @@ class Storage:
         self._queue_bytes = 0
         self._cycle_bytes = 0
         self._is_busy = False
-        self._clients: dict[ProcessId, None] = {}
+        self._clients: dict[ProcessId, Outbox] = {}
         self._ledgers = Ledgers(self.limits.gone_s, self.limits.gone_records)
         self._now_s = 0.0
         self._busy_since_s = 0.0
@@ -201,7 +206,7 @@ class Storage:
         self.multicast.on_connected(peer, now_s)
 
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
-        self._clients.pop(peer, None)
+        self._end_session(peer)
         self.multicast.on_disconnected(peer, now_s)
 
     def on_refused(self, peer: ProcessId, now_s: float) -> None:
@@ -211,7 +216,11 @@ class Storage:
         """Take a message of a router, a client or a super."""
         match message:
             case Attach():
-                self._clients[peer] = None
+                self._end_session(peer)
+                self._clients[peer] = Outbox(self.limits.answers_bytes)
+            case Taken():
+                if peer in self._clients:
+                    self._send_all(peer, *self._clients[peer].take(message.pieces))
             case Answered():
                 self._ledger(peer).forget(message.upto)
             case Inquire():
@@ -409,12 +418,8 @@ class Storage:
             elif scope:
                 counts = tuple(count for count in written.counts if _within(count.key_range, scope))
                 reported.append(msgspec.structs.replace(written, counts=counts))
-        answered = [rows.number for rows in results.rows] + [each.number for each in results.partials]
-        for numbers in answered:
-            for number in numbers.tolist():
-                ledger.scopes.pop(number, None)
         for failed in results.failed:
-            _, is_write = ledger.scopes.pop(failed.number, ((), False))
+            _, is_write = ledger.scopes.get(failed.number, ((), False))
             ledger.report_all.discard(failed.number)
             if is_write:
                 ledger.keep(ledger.failed, failed.number, failed, self.limits.records)
@@ -426,9 +431,28 @@ class Storage:
         return self._ledgers.of(client, is_member=self.config.is_member(client))
 
     def _send_results(self, results: Results) -> None:
-        is_empty = not (results.rows or results.partials or results.written or results.failed)
-        if results.to in self._clients and not is_empty:
-            self._out.send.append((results.to, results))
+        if not (results.rows or results.partials or results.written or results.failed):
+            return
+        # Whoever is not there gets nothing, and will ask.
+        outbox = self._clients.get(results.to)
+        if outbox is not None:
+            self._send_all(results.to, *outbox.offer(results))
+        else:
+            self._send_all(results.to, [], numbers_of(results))
+
+    def _send_all(self, client: ProcessId, to_send: list[Results], ended: list[int]) -> None:
+        """Send results, with which the answers of some reads are given."""
+        scopes = self._ledger(client).scopes
+        for number in ended:
+            scopes.pop(number, None)
+        if client in self._clients:
+            self._out.send.extend((client, results) for results in to_send)
+
+    def _end_session(self, client: ProcessId) -> None:
+        """Forget what waits for a client, which will ask for it."""
+        outbox = self._clients.pop(client, None)
+        if outbox is not None:
+            self._send_all(client, [], outbox.drop())
 
 
 def _shapes_of(part: Delivery) -> tuple[bytes, ...]:

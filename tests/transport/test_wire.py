@@ -110,6 +110,7 @@ MESSAGES: list[Any] = [
     direct.Ping(1.5),
     direct.Pong(1.5),
     direct.ReadReplica(1, 0, FULL_RING, (0, 1)),
+    direct.Taken(2),
 ]
 
 ENCODED = [wire.encode(message) for message in MESSAGES]
