@@ -34,6 +34,7 @@ class DataType(Enum):
     FLOAT32 = "float32"
     FLOAT64 = "float64"
     STRING = "string"
+    BYTES = "bytes"
     DATE = "date"
     """Days since 1970-01-01, stored as int32."""
     TIMESTAMP = "timestamp"
@@ -48,6 +49,11 @@ class DataType(Enum):
     def is_float(self) -> bool:
         """Whether values are binary floating point."""
         return self in (DataType.FLOAT32, DataType.FLOAT64)
+
+    @property
+    def is_textual(self) -> bool:
+        """Whether values are strings or bytes, which are kept as codes of a pool."""
+        return self in (DataType.STRING, DataType.BYTES)
 
     @property
     def is_decimal(self) -> bool:
@@ -243,6 +249,8 @@ class TableSchema(msgspec.Struct, frozen=True, array_like=True):
         kind = self.column(self.partition_key).type
         if kind is DataType.BOOL:
             raise SpecError("a bool column cannot be range partitioned; use HashPartition")
+        if kind is DataType.BYTES:
+            raise SpecError("a bytes column cannot be range partitioned; use HashPartition")
         textual = isinstance(partition.low, str), isinstance(partition.high, str)
         if textual != (kind is DataType.STRING, kind is DataType.STRING):
             raise SpecError(f"range bounds {partition!r} do not fit the type {kind.value}")

@@ -12,11 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from crescando.client.columns import check_unicode, checked, column_from_array
+from crescando.client.columns import checked, column_from_array
 from crescando.client.decimals import arrow_decimals, units_from_arrow
+from crescando.engine.heap import NO_TEXTS, Texts
 from crescando.engine.statement import Column
 from crescando.errors import TypeMismatchError
 from crescando.schema import ColumnDef, DataType
+
+_SAMPLE = 1_024
+"""So many values are looked at before a column of strings is given a dictionary."""
+
+_ARROW_BYTES = 1 << 31
+"""Arrow's plain strings have 32-bit offsets."""
 
 
 def pyarrow() -> Any:
@@ -59,7 +66,9 @@ def column_from_arrow(array: Any, definition: ColumnDef, *, nan_is_null: bool = 
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
         if isinstance(array, pa.ChunkedArray):  # Too long for one array of 32-bit offsets.
-            array = pa.concat_arrays([chunk.cast(pa.large_string()) for chunk in array.chunks])
+            binary = pa.types.is_binary(array.type)
+            wide = pa.large_binary() if binary else pa.large_string()
+            array = pa.concat_arrays([chunk.cast(wide) for chunk in array.chunks])
     kind, types = array.type, pa.types
     if types.is_dictionary(kind):
         array = array.dictionary_decode()
@@ -70,7 +79,9 @@ def column_from_arrow(array: Any, definition: ColumnDef, *, nan_is_null: bool = 
     if array.null_count:
         valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return _from_strings(pa, array, definition, valid)
+        return _from_texts(pa, array, definition, valid, False)
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        return _from_texts(pa, array, definition, valid, True)
     if types.is_decimal(kind):
         if not definition.type.is_decimal:
             return column_from_array(np.array(array.to_pylist(), object), definition)
@@ -106,18 +117,50 @@ def _only(definition: ColumnDef, kind: DataType) -> ColumnDef:
     return definition
 
 
-def _from_strings(pa: Any, array: Any, definition: ColumnDef, valid: Any) -> Column:
-    if definition.type is not DataType.STRING:
+def _from_texts(pa: Any, array: Any, definition: ColumnDef, valid: Any, binary: bool) -> Column:
+    if binary and definition.type is not DataType.BYTES:
+        raise TypeMismatchError(
+            f"column {definition.name!r} is {definition.type.value} and cannot take Arrow's {array.type}"
+        )
+    if definition.type is not (DataType.BYTES if binary else DataType.STRING):
         return column_from_array(np.array(array.to_pylist(), object), definition)
-    coded = array.dictionary_encode()
-    dictionary = tuple(coded.dictionary.to_pylist())
-    check_unicode(dictionary)
-    codes = coded.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int32)
     if valid is not None and not definition.nullable:
         raise TypeMismatchError(
             f"column {definition.name!r} is not nullable; row {int(valid.argmin())} has NULL"
         )
-    return Column(DataType.STRING, codes, valid, dictionary)
+    plain = (pa.binary(), pa.large_binary()) if binary else (pa.string(), pa.large_string())
+    if array.type not in plain:
+        array = array.cast(plain[1])
+    if _is_mostly_distinct(pa, array):
+        # Repeated texts are united where they are stored.
+        codes = np.arange(len(array), dtype=np.int32)
+        texts = _texts_of(pa, array, binary)
+        return Column(definition.type, codes if valid is None else np.where(valid, codes, 0), valid, texts)
+    coded = array.dictionary_encode()
+    codes = coded.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int32)
+    return Column(definition.type, codes, valid, _texts_of(pa, coded.dictionary, binary))
+
+
+def _is_mostly_distinct(pa: Any, array: Any) -> bool:
+    """Judge by a sample whether a dictionary would hardly be smaller than the values."""
+    if len(array) <= _SAMPLE:
+        return False
+    places = np.arange(0, len(array), len(array) // _SAMPLE)
+    return 2 * len(array.take(pa.array(places)).unique()) > len(places)
+
+
+def _texts_of(pa: Any, array: Any, binary: bool) -> Texts:
+    """Give the values of a string or binary array, NULL as anything; the bytes are shared."""
+    if len(array) == 0:
+        return NO_TEXTS
+    is_wide = array.type in (pa.large_string(), pa.large_binary())
+    dtype = np.dtype(np.int64) if is_wide else np.dtype(np.uint32)
+    _, borders, data = array.buffers()
+    offsets = np.frombuffer(borders, dtype, len(array) + 1, array.offset * dtype.itemsize)
+    heap = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    texts = Texts(heap[int(offsets[0]) : int(offsets[-1])], offsets - offsets[0], binary)
+    texts.check()
+    return texts
 
 
 _NATURAL = {
@@ -145,11 +188,9 @@ def arrow_table(names: Sequence[str], columns: Sequence[Column]) -> Any:
 
 def _array(pa: Any, column: Column) -> Any:
     mask = None if column.valid is None else ~column.valid
-    if column.type is DataType.STRING:
+    if column.type.is_textual:
         codes = pa.array(column.values, pa.int32(), mask=mask)
-        return pa.DictionaryArray.from_arrays(
-            codes, pa.array(column.dictionary, pa.string())
-        ).dictionary_decode()
+        return pa.DictionaryArray.from_arrays(codes, _arrow_texts(pa, column)).dictionary_decode()
     if column.type.is_decimal:
         return arrow_decimals(pa, column)
     if column.type is DataType.DATE:
@@ -157,3 +198,14 @@ def _array(pa: Any, column: Column) -> Any:
     if column.type is DataType.TIMESTAMP:
         return pa.array(column.values, pa.int64(), mask=mask).cast(pa.timestamp("us", tz="UTC"))
     return pa.array(column.values, getattr(pa, _NATURAL[column.type])(), mask=mask)
+
+
+def _arrow_texts(pa: Any, column: Column) -> Any:
+    """Give a column's dictionary as an Arrow array."""
+    kind = pa.binary() if column.type is DataType.BYTES else pa.string()
+    texts = column.texts
+    if len(texts.heap) >= _ARROW_BYTES:
+        return pa.array(texts.to_list(), pa.large_binary() if kind == pa.binary() else pa.large_string())
+    borders = pa.py_buffer(texts.offsets.astype(np.int32))
+    data = pa.py_buffer(np.ascontiguousarray(texts.heap))
+    return pa.Array.from_buffers(kind, len(texts), [None, borders, data])

@@ -16,8 +16,11 @@ from numpy.typing import NDArray
 
 from crescando.client.constant import INTEGER_RANGE, fit, normalise, python_value
 from crescando.client.decimals import rescaled
+from crescando.engine.dictionary import Pool
 from crescando.engine.functions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN
+from crescando.engine.heap import Texts
 from crescando.engine.statement import PHYSICAL, Column
+from crescando.engine.values import distinct_codes
 from crescando.errors import TypeMismatchError
 from crescando.schema import ColumnDef, DataType
 
@@ -31,13 +34,14 @@ _EXACT_TYPES: dict[DataType, type] = {
     DataType.INT64: int,
     DataType.FLOAT64: float,
     DataType.STRING: str,
+    DataType.BYTES: bytes,
 }
 
 
-class _Codes(dict[str, int]):
-    """Numbers strings in the order in which they are first asked for."""
+class _Codes(dict[Any, int]):
+    """Numbers texts in the order in which they are first asked for."""
 
-    def __missing__(self, text: str) -> int:
+    def __missing__(self, text: Any) -> int:
         code = self[text] = len(self)
         return code
 
@@ -71,8 +75,8 @@ def column_from_list(values: Sequence[object], definition: ColumnDef, *, nan_is_
     valid: Mask | None = None
     if has_null:
         valid = np.fromiter((value is not None for value in stored), np.bool_, len(stored))
-    if kind is DataType.STRING:
-        return checked(string_column(stored, valid), definition)
+    if kind.is_textual:
+        return checked(text_column(kind, stored, valid), definition)
     if has_null:
         stored = [0 if value is None else value for value in stored]
     if kind.is_integer:
@@ -122,8 +126,8 @@ def _out_of_range(definition: ColumnDef, row: int, value: object) -> TypeMismatc
     )
 
 
-def string_column(values: Sequence[str | None], valid: Mask | None) -> Column:
-    """Give strings as codes into a dictionary of the distinct ones; codes of NULL are 0.
+def text_column(kind: DataType, values: Sequence[Any], valid: Mask | None) -> Column:
+    """Give strings or bytes as codes into a dictionary of the distinct ones; codes of NULL are 0.
 
     Raises
     ------
@@ -132,27 +136,10 @@ def string_column(values: Sequence[str | None], valid: Mask | None) -> Column:
     """
     codes = _Codes()
     if valid is None:
-        coded = np.fromiter(map(codes.__getitem__, values), np.int32, len(values))  # type: ignore[arg-type]
+        coded = np.fromiter(map(codes.__getitem__, values), np.int32, len(values))
     else:
         coded = np.fromiter((0 if value is None else codes[value] for value in values), np.int32, len(values))
-    dictionary = tuple(codes)
-    check_unicode(dictionary)
-    return Column(DataType.STRING, coded, valid, dictionary)
-
-
-def check_unicode(dictionary: tuple[str, ...]) -> None:
-    """Refuse text that has no UTF-8 form.
-
-    Raises
-    ------
-    TypeMismatchError
-        Naming the text.
-    """
-    try:
-        "".join(dictionary).encode()
-    except UnicodeEncodeError as error:
-        faulty = next(text for text in dictionary if any("\ud800" <= each <= "\udfff" for each in text))
-        raise TypeMismatchError(f"the text {faulty!r} holds a lone surrogate and is not Unicode") from error
+    return Column(kind, coded, valid, Texts.of(codes))
 
 
 def column_from_array(
@@ -329,11 +316,14 @@ def take(column: Column, rows: NDArray[np.int64]) -> Column:
     """Give some rows of a column, its dictionary cut down to what they use."""
     valid = None if column.valid is None else column.valid[rows]
     values = column.values[rows]
-    if column.type is not DataType.STRING:
+    if not column.type.is_textual:
         return Column(column.type, values, valid)
-    used, codes = np.unique(values, return_inverse=True)
-    dictionary = tuple(column.dictionary[code] for code in used.tolist() if code < len(column.dictionary))
-    return Column(column.type, codes.astype(np.int32), valid, dictionary)
+    if not len(column.texts):
+        return Column(column.type, np.zeros(len(values), np.int32), valid)  # All are NULL.
+    if valid is not None:
+        values = np.where(valid, values, 0)
+    used, codes = distinct_codes(values, len(column.texts))
+    return Column(column.type, codes.astype(np.int32), valid, column.texts.take(used))
 
 
 def unite(columns: Sequence[Column]) -> Column:
@@ -346,13 +336,13 @@ def unite(columns: Sequence[Column]) -> Column:
         valid = np.concatenate(
             [np.ones(len(column), np.bool_) if column.valid is None else column.valid for column in columns]
         )
-    if first.type is not DataType.STRING:
+    if not first.type.is_textual:
         return Column(first.type, np.concatenate([column.values for column in columns]), valid)
-    codes = _Codes()
+    pool = Pool(Texts.join([column.texts for column in columns]))
     translated = []
     for column in columns:
-        table = np.fromiter(map(codes.__getitem__, column.dictionary), np.int32, len(column.dictionary))
         # Codes where not valid are undefined and may lie outside the dictionary.
         inside = column.values if column.valid is None else np.where(column.valid, column.values, 0)
-        translated.append(table[inside] if len(table) else np.zeros(len(column), np.int32))
-    return Column(first.type, np.concatenate(translated), valid, tuple(codes))
+        table = pool.find_texts(column.texts)
+        translated.append(table[inside] if len(table) else np.zeros(len(column), np.int64))
+    return Column(first.type, np.concatenate(translated).astype(np.int32), valid, pool.texts)

@@ -433,5 +433,5 @@ def python_value(kind: DataType, value: Scalar) -> object:
     if kind is DataType.TIMESTAMP:
         return EPOCH + dt.timedelta(microseconds=value)  # type: ignore[arg-type]
     if kind.is_decimal:
-        return decimal.Decimal(value).scaleb(-kind.scale, _EXACT)
+        return decimal.Decimal(value).scaleb(-kind.scale, _EXACT)  # type: ignore[arg-type]
     return value

@@ -123,6 +123,15 @@ class Pool:
         starts, lengths = texts.starts, texts.lengths
         return self._intern(texts.heap, starts, lengths, hash_texts(texts.heap, starts, lengths))
 
+    def intern_some(self, texts: Texts, places: NDArray[Any]) -> I64:
+        """Give the codes of some texts of a list, adding those that are new."""
+        if len(places) == 0:
+            return np.zeros(0, np.int64)
+        self._check_kind(texts)
+        starts = texts.offsets[places].astype(np.int64)
+        lengths = texts.offsets[places + 1].astype(np.int64) - starts
+        return self._intern(texts.heap, starts, lengths, hash_texts(texts.heap, starts, lengths))
+
     def intern_from(self, source: Pool, codes: NDArray[Any]) -> I64:
         """Give our codes of texts that another pool has under some codes, adding those that are new."""
         self._check_kind(source)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from crescando.engine.kernels.texts import mix
 from crescando.engine.partition import canonical_words, hash_list
 from crescando.engine.statement import Column
-from crescando.schema import DataType
 
 U64 = NDArray[np.uint64]
 
@@ -64,7 +63,7 @@ def _pack(*numbers: int) -> bytes:
 
 
 def _column_words(column: Column) -> U64:
-    if column.type is DataType.STRING:
+    if column.type.is_textual:
         if not column.dictionary:
             words = np.zeros(len(column), np.uint64)
         else:

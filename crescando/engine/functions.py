@@ -238,6 +238,24 @@ def _exactly(result: DataType, *wanted: DataType | None) -> Callable[[str, Types
     return typing
 
 
+def _concat(op: str, types: Types) -> DataType:
+    if not types[0].is_textual or types[0] is not types[1]:
+        raise _refuse(op, types, "two strings, or bytes twice")
+    return types[0]
+
+
+def _length(op: str, types: Types) -> DataType:
+    if not types[0].is_textual:
+        raise _refuse(op, types, "a string or bytes")
+    return DataType.INT64
+
+
+def _substr(op: str, types: Types) -> DataType:
+    if not types[0].is_textual or not all(kind.is_integer for kind in types[1:]):
+        raise _refuse(op, types, "a string or bytes, and integers")
+    return types[0]
+
+
 def _coalesce(op: str, types: Types) -> DataType:
     found = common_type(types)
     if found is None:
@@ -300,10 +318,10 @@ def _table() -> dict[str, Operator]:
     add("round", 1, 2, _round, projection_only=True)
     add("date_add", 2, 2, _exactly(date, date, None))
     add("date_diff", 2, 2, _exactly(DataType.INT64, date, date))
-    add("concat", 2, 2, _exactly(string, string, string))
+    add("concat", 2, 2, _concat)
     add("lower upper", 1, 1, _exactly(string, string))
-    add("length", 1, 1, _exactly(DataType.INT64, string))
-    add("substr", 2, 3, _exactly(string, string, None, None))
+    add("length", 1, 1, _length)
+    add("substr", 2, 3, _substr)
     add("coalesce", 1, ARGUMENTS_MAX, _coalesce)
     add("nullif", 2, 2, _nullif)
     add("case", 3, ARGUMENTS_MAX, _case)

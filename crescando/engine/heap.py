@@ -112,6 +112,16 @@ class Texts(Sequence[Any]):
     def __repr__(self) -> str:
         return f"Texts.of({self.to_list()!r})"
 
+    @staticmethod
+    def join(lists: Sequence[Texts]) -> Texts:
+        """Put lists of one kind end to end."""
+        filled = [texts for texts in lists if len(texts)]
+        if len(filled) <= 1:
+            return filled[0] if filled else NO_TEXTS
+        lengths = np.concatenate([texts.lengths for texts in filled])
+        spans = [texts.heap[int(texts.offsets[0]) : int(texts.offsets[-1])] for texts in filled]
+        return Texts(np.concatenate(spans), offsets_of(lengths), filled[0].binary)
+
     @property
     def n_bytes(self) -> int:
         """What the list takes in memory."""

@@ -19,6 +19,7 @@ from crescando.engine.conversion import domain_errors
 from crescando.engine.dictionary import Pool
 from crescando.engine.functions import Cause
 from crescando.engine.group import Group
+from crescando.engine.heap import Texts
 from crescando.engine.index import PointIndex
 from crescando.engine.kernels.texts import mix
 from crescando.engine.keys import I64, order_keys
@@ -29,9 +30,9 @@ from crescando.engine.values import (
     Errors,
     Value,
     concatenate,
+    distinct_codes,
     first_cause,
     raised,
-    recode,
 )
 from crescando.schema import DataType
 from crescando.types import KeyRange
@@ -73,22 +74,22 @@ class Incoming:
 def arrive(group: Group, table: Table, arcs: Sequence[KeyRange]) -> Incoming:
     """Gather the rows of a group and check what can be checked without the table."""
     shape, schema = group.plan.shape, table.schema
-    lengths = [len(operation.parameters[0]) for operation in group.operations]
+    rows = group.members.rows()
+    lengths = [len(columns[0]) for columns in rows]
     operation = np.repeat(group.every, lengths)
     ordinal = np.arange(len(operation)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     given = {
-        column_id: _join(table.types[column_id], [op.parameters[place] for op in group.operations])
+        column_id: _join(table.types[column_id], [columns[place] for columns in rows])
         for place, column_id in enumerate(shape.columns)
     }
     partition_id = schema.column(schema.partition_key).id
-    position = ring_positions(schema, _as_column(given[partition_id]))
+    position = ring_positions(schema, given[partition_id])
     arc = _arc_of(position, arcs)
     owned = (arc >= 0).nonzero()[0]
-    values = {column_id: _own(value, owned, table.pools.get(column_id)) for column_id, value in given.items()}
+    values = {column_id: _own(each, owned, table.pools.get(column_id)) for column_id, each in given.items()}
     operation = operation[owned]
     if not schema.primary_key:
-        order = np.array([op.position for op in group.operations], np.int64)
-        values[HIDDEN_POSITION] = Value(DataType.INT64, order[operation])
+        values[HIDDEN_POSITION] = Value(DataType.INT64, group.members.position[operation])
         values[HIDDEN_ORDINAL] = Value(DataType.INT64, ordinal[owned])
     missing = any(not c.nullable for c in schema.columns if c.id not in values)
     error = _row_errors(table, values, len(owned), missing and shape.kind is Kind.INSERT)
@@ -97,31 +98,21 @@ def arrive(group: Group, table: Table, arcs: Sequence[KeyRange]) -> Incoming:
     )
 
 
-def _join(kind: DataType, columns: list[Column]) -> Value:
-    """Put columns of many operations end to end; strings get one pool for all."""
+def _join(kind: DataType, columns: list[Column]) -> Column:
+    """Put columns of many operations end to end, with their dictionaries."""
+    if len(columns) == 1:
+        return columns[0]
     values = np.concatenate([column.values for column in columns])
     valid = None
     if any(column.valid is not None for column in columns):
         valid = np.concatenate(
             [np.ones(len(c.values), np.bool_) if c.valid is None else c.valid for c in columns]
         )
-    if kind is not DataType.STRING:
-        return Value(kind, values, valid)
-    pool = Pool()
-    codes = np.concatenate([pool.intern_texts(column.texts) for column in columns])
-    sizes = np.array([len(column.dictionary) for column in columns])
+    if not kind.is_textual:
+        return Column(kind, values, valid)
+    sizes = np.array([len(column.texts) for column in columns])
     starts = np.repeat(np.cumsum(sizes) - sizes, [len(column.values) for column in columns])
-    places = starts + values
-    if valid is not None:
-        places = np.where(valid, places, 0)
-    data = codes[places] if len(codes) else np.zeros(len(values), np.int64)
-    return Value(kind, data, valid, None, pool)
-
-
-def _as_column(value: Value) -> Column:
-    if value.type is not DataType.STRING:
-        return Column(value.type, value.data, value.valid)
-    return Column(value.type, value.data, value.valid, value.strings().texts)
+    return Column(kind, starts + values, valid, Texts.join([column.texts for column in columns]))
 
 
 def _arc_of(position: U64, arcs: Sequence[KeyRange]) -> I64:
@@ -135,10 +126,19 @@ def _arc_of(position: U64, arcs: Sequence[KeyRange]) -> I64:
     return found
 
 
-def _own(value: Value, rows: I64, pool: Pool | None) -> Value:
-    kept = value.take(rows)
-    # Only texts of rows that are kept may enter the table's pool.
-    return kept if pool is None else recode(kept, pool)
+def _own(column: Column, rows: I64, pool: Pool | None) -> Value:
+    """Give the rows that are kept; only their texts enter the table's pool."""
+    values = column.values[rows]
+    valid = None if column.valid is None else column.valid[rows]
+    if pool is None:
+        return Value(column.type, values, valid)
+    if not len(column.texts):
+        return Value(column.type, np.zeros(len(rows), np.int32), valid, None, pool)  # All are NULL.
+    if valid is not None:
+        values = np.where(valid, values, 0)
+    used, index = distinct_codes(values, len(column.texts))
+    codes = pool.intern_some(column.texts, used).astype(np.int32)
+    return Value(column.type, codes[index], valid, None, pool)
 
 
 def _row_errors(table: Table, values: dict[int, Value], n_rows: int, missing: bool) -> Errors:
@@ -227,7 +227,7 @@ class KeySlots:
 
 def _words(key: Value) -> I64:
     """Give integers that are equal where key values are; strings are codes of one pool."""
-    if key.type is DataType.STRING:
+    if key.type.is_textual:
         return key.data.astype(np.int64)
     return order_keys(key.data)
 

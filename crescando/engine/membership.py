@@ -12,7 +12,6 @@ import numpy as np
 from crescando.engine.constants import Lists
 from crescando.engine.keys import I64, Mask, key_intervals, order_keys
 from crescando.engine.values import Value
-from crescando.schema import DataType
 
 
 def list_keys(value: Value, lists: Lists) -> tuple[I64, I64]:
@@ -23,7 +22,7 @@ def list_keys(value: Value, lists: Lists) -> tuple[I64, I64]:
     """
     owners = np.repeat(np.arange(len(lists.offsets) - 1), np.diff(lists.offsets))
     constants = lists.values
-    if value.type is DataType.STRING:
+    if value.type.is_textual:
         keys = constants.strings().codes_in(value.strings())[constants.data]
         keep = keys >= 0
     else:
@@ -36,7 +35,7 @@ def list_keys(value: Value, lists: Lists) -> tuple[I64, I64]:
 def is_member(value: Value, lists: Lists, operations: I64 | int) -> Mask:
     """Give where values are in their operation's list; NULL and ERROR rows are arbitrary."""
     keys, owners = list_keys(value, lists)
-    data = value.data.astype(np.int64) if value.type is DataType.STRING else order_keys(value.data)
+    data = value.data.astype(np.int64) if value.type.is_textual else order_keys(value.data)
     if isinstance(operations, int):
         return _found(np.unique(keys[owners == operations]), data)
     distinct = np.unique(keys)

@@ -57,7 +57,7 @@ def ring_positions(schema: TableSchema, column: Column) -> U64:
     partition = schema.partition
     if partition.version != 1:
         raise SpecError(f"partition function version {partition.version} is not known")
-    if column.type is DataType.STRING:
+    if column.type.is_textual:
         positions = _string_positions(partition, column)
     elif isinstance(partition, HashPartition):
         positions = _hash_words(canonical_words(column.type, column.values), partition.salt)
@@ -75,8 +75,8 @@ def position_of(schema: TableSchema, value: Scalar) -> int:
     kind = schema.column(schema.partition_key).type
     if value is None:
         return 0
-    if kind is DataType.STRING:
-        column = Column(kind, np.zeros(1, np.int32), None, (str(value),))
+    if kind.is_textual:
+        column = Column(kind, np.zeros(1, np.int32), None, (value,))
     else:
         column = Column(kind, np.array([value], PHYSICAL[kind]))
     return int(ring_positions(schema, column)[0])

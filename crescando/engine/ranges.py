@@ -115,7 +115,7 @@ def number_of(kind: DataType, value: Any) -> Any:
 
 def key_constant(kind: DataType, value: Scalar | Fraction) -> Scalar:
     """Fold a constant (see `number_of`) into a column type's own physical values; None if none equals it."""
-    if value is None or kind in (DataType.STRING, DataType.BOOL):
+    if value is None or kind.is_textual or kind is DataType.BOOL:
         return value  # type: ignore[return-value]
     if kind.is_float:
         return _float_constant(kind, value)

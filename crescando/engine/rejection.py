@@ -17,7 +17,6 @@ from crescando.engine.functions import Cause
 from crescando.engine.keys import I64, float_keys
 from crescando.engine.statement import Scalar
 from crescando.engine.values import Errors, Value
-from crescando.schema import DataType
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ def failure_of(keys: Sequence[Value], row: int, cause: Cause) -> Failure:
             rank.append((0,))
             continue
         item = value.data[row].item()
-        if value.type is DataType.STRING:
+        if value.type.is_textual:
             item = value.strings().texts[item]
             rank.append((1, item))
         elif value.type.is_float:

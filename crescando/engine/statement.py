@@ -21,7 +21,10 @@ from crescando.engine.heap import NO_TEXTS, Texts
 from crescando.schema import DECIMALS, DataType
 from crescando.types import ProcessId, Scope
 
-Scalar = None | bool | int | float | str | bytes
+if TYPE_CHECKING:
+    Scalar = None | bool | int | float | str | bytes
+else:
+    Scalar = Any  # The decoder takes no union of str and bytes.
 """A parameter in its physical form: dates in days, timestamps in microseconds UTC, decimals in units
 of their scale."""
 
@@ -254,7 +257,10 @@ PHYSICAL: dict[DataType, np.dtype[Any]] = {
     DataType.TIMESTAMP: np.dtype(np.int64),
     **{kind: np.dtype(np.int32 if kind.precision <= 9 else np.int64) for kind in DECIMALS},
 }
-"""How each type's values lie in memory (strings and bytes: as dictionary codes; decimals: in units of their scale)."""
+"""How each type's values lie in memory.
+
+Strings and bytes: as dictionary codes; decimals: in units of their scale.
+"""
 
 
 class Operation(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from crescando.engine.dictionary import Pool
 from crescando.engine.keys import I64, Mask
 from crescando.engine.statement import PHYSICAL
-from crescando.engine.values import Value
+from crescando.engine.values import Value, new_pool
 from crescando.schema import DataType, TableSchema
 from crescando.types import KeyRange
 
@@ -159,7 +159,7 @@ class Table:
         if not schema.primary_key:
             self.types[HIDDEN_POSITION] = self.types[HIDDEN_ORDINAL] = DataType.INT64
         self.key_ids = key_ids(schema)
-        self.pools = {column.id: Pool() for column in schema.columns if column.type is DataType.STRING}
+        self.pools = {c.id: new_pool(c.type) for c in schema.columns if c.type.is_textual}
         self.segments: list[list[Segment]] = [[] for _ in arcs]
         self.n_compactions = 0
 
@@ -185,8 +185,8 @@ class Table:
                 segment.drop_column(column_id)
         for column_id in sorted(after.keys() - before.keys()):
             kind = self.types[column_id] = after[column_id]
-            if kind is DataType.STRING:
-                self.pools[column_id] = Pool()
+            if kind.is_textual:
+                self.pools[column_id] = new_pool(kind)
             for segment in self._all_segments():
                 segment.add_column(column_id, kind)
         self.schema = schema

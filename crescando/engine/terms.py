@@ -30,6 +30,7 @@ from crescando.engine.values import (
     Value,
     both_valid,
     first_cause,
+    new_pool,
     raised,
     recode,
 )
@@ -89,7 +90,7 @@ def _result(
 def compare(op: str, left: Value, right: Value) -> Mask:
     """Give where ``left op right`` holds, rows that are NULL or ERROR left arbitrary."""
     a, b = left.data, right.data
-    if left.type is DataType.STRING:
+    if left.type.is_textual:
         unify = unify_equality if op in ("=", "<>") else unify_order
         a, b = unify(left.strings(), a, right.strings(), b)
     m, n = left.type.scale, right.type.scale
@@ -321,10 +322,10 @@ def _case(term: Apply, frame: Frame) -> Value:
 def _select(masks: list[Mask], values: list[Value], kind: DataType) -> Value:
     """Give each row the first value whose mask holds, converted to one type; else NULL."""
     pool = None
-    if kind is DataType.STRING:
+    if kind.is_textual:
         pool = values[0].strings()
         if any(value.pool is not pool for value in values):
-            pool = Pool()
+            pool = new_pool(kind)
             values = [recode(value, pool) for value in values]
     else:
         values = [convert(value, kind) for value in values]

@@ -39,7 +39,7 @@ _TIMESTAMP = re.compile(
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def used_texts(pool: Pool, codes: Array) -> tuple[list[str], I64]:
+def used_texts(pool: Pool, codes: Array) -> tuple[list[Any], I64]:
     """Give the distinct texts among some rows and each row's index into them."""
     if len(pool) <= len(codes):
         return pool.texts.to_list(), codes.astype(np.int64, copy=False)
@@ -55,7 +55,7 @@ def map_texts(pool: Pool, codes: Array, function: Callable[[str], str]) -> tuple
 
 
 def lengths(pool: Pool, codes: Array) -> I64:
-    """Give lengths in code points."""
+    """Give lengths in code points (or bytes)."""
     used, index = np.unique(codes, return_inverse=True)
     return pool.texts.take(used).lengths_in_points()[index]
 
@@ -66,10 +66,11 @@ def concatenate_texts(
     """Join texts row by row, once per distinct pair; longer ones than `TEXT_MAX` overflow."""
     a, b = np.broadcast_arrays(left_codes.astype(np.int64), right_codes.astype(np.int64))
     pairs, index = np.unique(a * len(right) + b, return_inverse=True)
-    target = Pool()
+    target = Pool(binary=left.binary)
+    nothing: Any = b"" if left.binary else ""
     couples = list(zip(left.decode(pairs // len(right)), right.decode(pairs % len(right)), strict=True))
     long = np.array([len(head) + len(tail) > TEXT_MAX for head, tail in couples], np.bool_)
-    joined = ("" if over else head + tail for (head, tail), over in zip(couples, long, strict=True))
+    joined = (nothing if over else head + tail for (head, tail), over in zip(couples, long, strict=True))
     codes = target.intern(joined)[index]
     return target, codes, raised(long[index], Cause.OVERFLOW)
 
@@ -77,7 +78,7 @@ def concatenate_texts(
 def substrings(
     pool: Pool, codes: Array, starts: Array, counts: Array | None
 ) -> tuple[Pool, I64, Errors | None]:
-    """Give code points ``start …`` (from 1), at most `counts` of them, clipped to the text.
+    """Give code points (or bytes) ``start …`` (from 1), at most `counts` of them, clipped to the text.
 
     A negative count is an error.
     """
@@ -91,18 +92,18 @@ def substrings(
     used, index = used_texts(pool, np.broadcast_to(codes, shape))
     rows[0] = index.tolist()
 
-    def cut(place: int, start: int, count: int | None) -> str:
+    def cut(place: int, start: int, count: int | None) -> Any:
         first = max(start, 1) - 1
         return used[place][first : None if count is None else max(start + max(count, 0) - 1, 0)]
 
-    known: dict[tuple[Any, ...], str] = {}
+    known: dict[tuple[Any, ...], Any] = {}
     texts = []
     for key in zip(*rows, ends, strict=True):
         text = known.get(key)
         if text is None:
             text = known[key] = cut(*key)
         texts.append(text)
-    target = Pool()
+    target = Pool(binary=pool.binary)
     return target, target.intern(texts), error if error.any() else None
 
 

@@ -82,7 +82,7 @@ class Value:
 
     def keys(self) -> NDArray[Any]:
         """Give order keys of the data: integers (int64, or int32 of strings) that sort as the values do."""
-        if self.type is DataType.STRING:
+        if self.type.is_textual:
             ranks: NDArray[Any] = self.strings().ranks()[self.data]
             return ranks
         return order_keys(self.data)
@@ -135,9 +135,9 @@ def with_raised(source: Value, target: DataType, data: NDArray[Any], error: Erro
 
 def from_column(column: Column) -> Value:
     """Give a column as a value; strings get a pool of their own."""
-    if column.type is not DataType.STRING:
+    if not column.type.is_textual:
         return Value(column.type, column.values, column.valid)
-    pool = Pool()
+    pool = new_pool(column.type)
     codes = pool.intern_texts(column.texts)
     if len(codes) == 0:
         return Value(column.type, np.zeros(len(column), np.int64), column.valid, None, pool)
@@ -153,7 +153,7 @@ def to_column(value: Value) -> Column:
     data = value.data
     if valid is not None:
         data = np.where(valid, data, np.zeros(1, data.dtype))
-    if value.type is not DataType.STRING:
+    if not value.type.is_textual:
         return Column(value.type, np.ascontiguousarray(data, PHYSICAL[value.type]), valid)
     texts = value.strings().texts
     used, codes = distinct_codes(data, len(texts))
@@ -179,10 +179,10 @@ def concatenate(values: Sequence[Value], lengths: Sequence[int]) -> Value:
     if len(whole) == 1:
         return whole[0]
     pool: Pool | None = None
-    if kind is DataType.STRING:
+    if kind.is_textual:
         pool = whole[0].strings()
         if any(value.pool is not pool for value in whole):
-            pool = Pool()
+            pool = new_pool(kind)
             whole = [recode(value, pool) for value in whole]
     valid = None
     if any(value.valid is not None for value in whole):
@@ -207,7 +207,12 @@ def recode(value: Value, pool: Pool) -> Value:
     return Value(value.type, codes[index], value.valid, value.error, pool)
 
 
+def new_pool(kind: DataType) -> Pool:
+    """Give an empty pool for strings or for bytes."""
+    return Pool(binary=kind is DataType.BYTES)
+
+
 def empty(kind: DataType) -> Value:
     """Give a value of no rows."""
-    pool = Pool() if kind is DataType.STRING else None
+    pool = new_pool(kind) if kind.is_textual else None
     return Value(kind, np.zeros(0, PHYSICAL[kind]), None, None, pool)
