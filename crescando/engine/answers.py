@@ -6,32 +6,42 @@ equal batches give equal results.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from crescando.engine.base import Failed, Partials, Results, Rows
 from crescando.engine.cutting import PIECE_BYTES
 from crescando.engine.group import Group
+from crescando.engine.operations import Members
 from crescando.engine.reader import Reader
-from crescando.engine.statement import Operation
 from crescando.engine.writer import Tally
 from crescando.types import ProcessId
 
 
 class Answers:
-    """Results by sender, in the order in which senders first spoke."""
+    """Results by sender, in the order in which senders first spoke.
 
-    def __init__(self) -> None:
-        self._parts: dict[ProcessId, tuple[list[Any], list[Any], list[Any], list[Any]]] = {}
+    Parameters
+    ----------
+    senders : iterable of ProcessId
+        Whoever sent something, as often as they did.
+    """
 
-    def expect(self, sender: ProcessId) -> None:
-        """Fix a sender's place."""
-        if sender not in self._parts:
-            self._parts[sender] = ([], [], [], [])
+    def __init__(self, senders: Iterable[ProcessId]) -> None:
+        self._parts: dict[ProcessId, tuple[list[Any], list[Any], list[Any], list[Any]]] = {
+            sender: ([], [], [], []) for sender in dict.fromkeys(senders)
+        }
 
-    def failed(self, operation: Operation, kind: str, text: str) -> None:
+    def failed(self, members: Members, local: int, kind: str, text: str) -> None:
         """Tell that an operation was not executed."""
-        fault = Failed(operation.number, operation.position, operation.scope, kind, (), text)
-        self._parts[operation.sender][3].append(fault)
+        number, position = int(members.number[local]), int(members.position[local])
+        fault = Failed(number, position, members.scope_of(local), kind, (), text)
+        self._parts[members.sender_of(local)][3].append(fault)
+
+    def refused(self, members: Members, kind: str, text: str) -> None:
+        """Tell that none of some operations was executed."""
+        for local in range(len(members)):
+            self.failed(members, local, kind, text)
 
     def read(self, reader: Reader) -> None:
         """Tell what the reads of a group answered."""
@@ -39,12 +49,14 @@ class Answers:
         for sender, piece in pieces:
             self._parts[sender][isinstance(piece, Partials)].append(piece)
         for local, failed in failures.items():
-            self._parts[reader.operations[local].sender][3].append(failed)
+            self._parts[reader.members.sender_of(local)][3].append(failed)
 
     def wrote(self, group: Group, tally: Tally) -> None:
         """Tell what the writes of a group did."""
-        for operation, written in zip(group.operations, tally.written(group), strict=True):
-            self._parts[operation.sender][2].append(written)
+        written = tally.written(group)
+        for sender, locals_ in group.members.by_sender(group.every):
+            some = written if len(locals_) == len(written) else map(written.__getitem__, locals_.tolist())
+            self._parts[sender][2].extend(some)
 
     def results(self, executed: int) -> list[Results]:
         """Give the `Results` of each sender, further ones for long answers; `process` is left to the role."""

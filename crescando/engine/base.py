@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crescando.engine.aggregate import States, column_bytes
-from crescando.engine.statement import Column, Operation, Scalar
+from crescando.engine.operations import Entry
+from crescando.engine.statement import Column, Scalar
 from crescando.schema import TableSchema
 from crescando.types import KeyRange, ProcessId, Scope
 
@@ -189,13 +190,14 @@ class Engine(Protocol):
         """Take a table's new schema: columns added (NULL in every row) or dropped."""
         ...
 
-    def execute(self, operations: Sequence[Operation]) -> list[Results]:
+    def execute(self, operations: Sequence[Entry]) -> list[Results]:
         """Execute operations, as if one at a time in ascending position.
 
         Parameters
         ----------
-        operations : sequence of Operation
-            Ascending in position, above everything executed before.
+        operations : sequence of Operation or Operations
+            Ascending in position, above everything executed before; a run stands
+            for its operations one after the other.
 
         Returns
         -------

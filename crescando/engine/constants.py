@@ -7,7 +7,7 @@ call per operation. Wrong types are found here at the speed of the conversion.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crescando.engine.decimals import beyond
-from crescando.engine.dictionary import Pool
 from crescando.engine.keys import I64
-from crescando.engine.statement import PHYSICAL, Parameter
-from crescando.engine.values import Value
+from crescando.engine.operations import Operations
+from crescando.engine.statement import PHYSICAL, Column, Parameter
+from crescando.engine.values import Value, concatenate, from_column, new_pool
 from crescando.errors import TypeMismatchError
 from crescando.schema import DataType
 
@@ -45,12 +45,18 @@ class Constants:
 
     Parameters
     ----------
-    rows : sequence of tuple
-        The parameters of each operation.
+    given : sequence of (sequence of tuple, or Operations)
+        The parameters, piece by piece: a tuple for each operation, or a run's columns.
+
+    Attributes
+    ----------
+    n : int
+        How many operations there are.
     """
 
-    def __init__(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        self.rows = rows
+    def __init__(self, given: Sequence[Sequence[tuple[Any, ...]] | Operations]) -> None:
+        self._given = given
+        self.n = sum(map(len, given))
         self._scalars: dict[Parameter, Value] = {}
         self._lists: dict[Parameter, Lists] = {}
 
@@ -58,9 +64,8 @@ class Constants:
         """Give one parameter of every operation; shape (n_operations,)."""
         found = self._scalars.get(parameter)
         if found is None:
-            index = parameter.index
-            found = as_value([row[index] for row in self.rows], parameter.type)
-            self._scalars[parameter] = found
+            pieces = [_scalar(piece, parameter) for piece in self._given]
+            found = self._scalars[parameter] = concatenate(pieces, [len(piece) for piece in self._given])
         return found
 
     def many(self, parameter: Parameter) -> Lists:
@@ -84,10 +89,9 @@ class Constants:
 
     def _gather(self, parameter: Parameter) -> Lists:
         flat: list[Any] = []
-        lengths = np.zeros(len(self.rows), np.int64)
-        has_null = np.zeros(len(self.rows), np.bool_)
-        for place, row in enumerate(self.rows):
-            items = row[parameter.index]
+        lengths = np.zeros(self.n, np.int64)
+        has_null = np.zeros(self.n, np.bool_)
+        for place, items in enumerate(self._lists_of(parameter)):
             if type(items) is not tuple:
                 raise TypeMismatchError(f"parameter {parameter.index} must be a tuple of values")
             if None in items:
@@ -95,9 +99,42 @@ class Constants:
                 items = [item for item in items if item is not None]
             flat.extend(items)
             lengths[place] = len(items)
-        offsets = np.zeros(len(self.rows) + 1, np.int64)
+        offsets = np.zeros(self.n + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
         return Lists(offsets, as_value(flat, parameter.type), has_null)
+
+    def _lists_of(self, parameter: Parameter) -> Iterator[Any]:
+        for piece in self._given:
+            if isinstance(piece, Operations):
+                raise TypeMismatchError("a run of operations has single values; send IN lists one by one")
+            for row in piece:
+                yield row[parameter.index]
+
+
+def _scalar(piece: Sequence[tuple[Any, ...]] | Operations, parameter: Parameter) -> Value:
+    """Give one parameter of every operation of a piece."""
+    index = parameter.index
+    if not isinstance(piece, Operations):
+        return as_value([row[index] for row in piece], parameter.type)
+    column = piece.parameters[index]
+    _check_column(column, parameter.type)
+    value = from_column(column)
+    if parameter.type is DataType.FLOAT32:
+        value = Value(value.type, value.data.astype(np.float64), value.valid)
+    return value
+
+
+def _check_column(column: Column, kind: DataType) -> None:
+    if column.type is not kind:
+        raise TypeMismatchError(f"a column of {kind.value} is expected, not of {column.type.value}")
+    if column.values.dtype != PHYSICAL[kind]:
+        raise TypeMismatchError(f"a column of {kind.value} holds {PHYSICAL[kind]}, not {column.values.dtype}")
+    if kind is DataType.STRING and len(column):
+        codes = column.values if column.valid is None else column.values[column.valid]
+        if len(codes) and not (int(codes.min()) >= 0 and int(codes.max()) < len(column.dictionary)):
+            raise TypeMismatchError("codes of a string column lie outside its dictionary")
+    if kind.is_decimal and beyond(column.values, kind).any():
+        raise TypeMismatchError(f"a constant does not fit {kind.value}")
 
 
 _ACCEPTED: dict[DataType, type] = {
@@ -105,6 +142,7 @@ _ACCEPTED: dict[DataType, type] = {
     DataType.FLOAT32: float,
     DataType.FLOAT64: float,
     DataType.STRING: str,
+    DataType.BYTES: bytes,
 }
 
 
@@ -126,8 +164,8 @@ def as_value(items: list[Any], kind: DataType) -> Value:
         items = [filler if item is None else item for item in items]
     if found - {accepted}:
         raise TypeMismatchError(f"constants of type {kind.value} are {accepted.__qualname__} objects")
-    if kind is DataType.STRING:
-        pool = Pool()
+    if kind.is_textual:
+        pool = new_pool(kind)
         return Value(kind, pool.intern(items), valid, None, pool)
     try:
         dtype = np.dtype(np.float64) if kind.is_float else PHYSICAL[kind]

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from crescando.engine.constants import Constants
 from crescando.engine.keys import I64, Mask
+from crescando.engine.operations import Members
 from crescando.engine.plan import Plan
-from crescando.engine.statement import Operation
 from crescando.types import KeyRange, Scope
 
 U64 = NDArray[np.uint64]
@@ -69,41 +69,34 @@ class Group:
     Attributes
     ----------
     plan : Plan
-    operations : list of Operation
-    order : ndarray of int64, shape (n,)
-        Places in the batch, ascending.
+    members : Members
     constants : Constants
     coverage : Coverage or None
         Of reads; writes act on every row of the engine.
     """
 
     plan: Plan
-    operations: list[Operation]
-    order: I64
+    members: Members
     constants: Constants
     coverage: Coverage | None = None
     every: I64 = field(init=False)
 
     def __post_init__(self) -> None:
-        self.every = np.arange(len(self.operations))
+        self.every = np.arange(len(self.members))
+
+    @property
+    def order(self) -> I64:
+        """Places in the batch, ascending; shape (n,)."""
+        return self.members.order
 
 
-def cover(operations: Sequence[Operation], arcs: Sequence[KeyRange]) -> Coverage:
+def cover(members: Members, arcs: Sequence[KeyRange]) -> Coverage:
     """Work out which arcs each operation's scope covers."""
-    by_identity: dict[int, int] = {}
-    numbers: dict[Scope, int] = {}
-    scope = np.empty(len(operations), np.int64)
-    for place, operation in enumerate(operations):
-        found = by_identity.get(id(operation.scope))
-        if found is None:
-            found = numbers.setdefault(operation.scope, len(numbers))
-            by_identity[id(operation.scope)] = found
-        scope[place] = found
-    table = np.zeros((len(numbers), len(arcs)), np.uint8)
-    for row, key_ranges in enumerate(numbers):
+    table = np.zeros((len(members.scopes), len(arcs)), np.uint8)
+    for row, key_ranges in enumerate(members.scopes):
         for column, arc in enumerate(arcs):
             table[row, column] = _cover_arc(key_ranges, arc)
-    return Coverage(scope, tuple(numbers), table)
+    return Coverage(members.scope, tuple(members.scopes), table)
 
 
 def _cover_arc(scope: Scope, arc: KeyRange) -> int:

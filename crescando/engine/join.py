@@ -54,7 +54,7 @@ class Join:
         self._parts = access.parts
         self._table = table
         self._constants = constants
-        self._wanted = np.zeros(len(constants.rows), np.bool_)
+        self._wanted = np.zeros(constants.n, np.bool_)
         self._wanted[operations] = True
         self.rest: tuple[Term, ...] = access.rest
         self._build()
@@ -76,7 +76,7 @@ class Join:
 
     def _compose(self) -> None:
         """Index the mixed keys of all parts; a range is posted to the buckets it meets."""
-        n = len(self._constants.rows)
+        n = self._constants.n
         mixed = np.zeros(n, np.uint64)
         possible = self._wanted.copy()
         owners = np.arange(n)
@@ -148,7 +148,7 @@ def _bucket_shift(low: I64, high: I64) -> int:
 def access_keys(access: Access, column: Value) -> NDArray[Any]:
     """Give a column's keys as the index of `access` expects them; NULL rows are arbitrary."""
     data = column.data
-    if column.type is DataType.STRING and not access.is_point:
+    if column.type.is_textual and not access.is_point:
         data = column.strings().ranks()[data]
     elif data.dtype.kind == "f":
         data = float_keys(data)
@@ -169,7 +169,7 @@ def bounds(access: Access, table: Table, constants: Constants) -> tuple[I64, I64
         fresh = np.ones(len(keys), np.bool_)
         fresh[1:] = (keys[1:] != keys[:-1]) | (owners[1:] != owners[:-1])
         return keys[fresh], keys[fresh], owners[fresh]
-    n = len(constants.rows)
+    n = constants.n
     low, high = np.full(n, KEY_MIN, np.int64), np.full(n, KEY_MAX, np.int64)
     for op, parameter in access.comparisons:
         one_low, one_high = _bounds_of(op, parameter, access, kind, pool, constants)

@@ -32,7 +32,7 @@ _CROSS_ROWS_MAX = 512
 _SAMPLE_ROWS, _SAMPLE_OPERATIONS = 1_024, 64
 
 _POINT_COST, _INTERVAL_COST, _PAIR_COST = 1.0, 3.0, 30.0
-"""Per row: a look into the bitmap of points or of intervals. Per candidate pair: checking the rest (measured)."""
+"""A look into the bitmap of points, or of intervals, per row; checking the rest, per candidate pair (measured)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def _choose(plan: Plan, constants: Constants, table: Table) -> Access | Composit
 
 def _cost(path: Access | Composite, constants: Constants, table: Table) -> float:
     """Estimate the time per row that a path takes, in that of one look into a bitmap."""
-    n_operations = len(constants.rows)
+    n_operations = constants.n
     chosen = np.arange(0, n_operations, max(n_operations // _SAMPLE_OPERATIONS, 1))
     join = Join(path, table, constants, chosen)
     n_rows = n_pairs = 0

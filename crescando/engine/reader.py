@@ -8,7 +8,7 @@ hold more than its limits allow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -20,9 +20,10 @@ from crescando.engine.frame import Frame, Source
 from crescando.engine.group import Group
 from crescando.engine.grouping import GROUPS_MAX, Grouping
 from crescando.engine.keys import I64
+from crescando.engine.operations import Members
 from crescando.engine.rejection import Failures
 from crescando.engine.rowset import AllRows, TopRows
-from crescando.engine.statement import ColumnRef, Operation, Scalar
+from crescando.engine.statement import ColumnRef, Scalar
 from crescando.engine.terms import evaluate
 from crescando.engine.values import Errors, Value, empty, first_cause, to_column
 from crescando.types import ProcessId, Scope
@@ -59,7 +60,7 @@ class Reader:
         self._grouping: Grouping | None = None
         self._rows = AllRows()
         if shape.is_grouped:
-            self._grouping = Grouping(shape.aggregates, len(shape.group_by), len(group.operations))
+            self._grouping = Grouping(shape.aggregates, len(shape.group_by), len(group.members))
             self._terms = [*shape.group_by, *(aggregate.term for aggregate in shape.aggregates)]
         else:
             self._terms = [projection.term for projection in shape.projections]
@@ -74,9 +75,9 @@ class Reader:
             ]
 
     @property
-    def operations(self) -> Sequence[Operation]:
-        """The group's reads, by local number."""
-        return self._group.operations
+    def members(self) -> Members:
+        """The group's reads."""
+        return self._group.members
 
     def add(self, source: Source, rows: I64, operations: I64, errors: Errors | None) -> None:
         """Add pairs that are in scope and whose predicate is TRUE or an ERROR."""
@@ -154,10 +155,13 @@ class Reader:
         told |= {
             local: (failure.key, failure.cause.text) for local, failure in self._failures.smallest.items()
         }
+        members = self._group.members
+        number, position = members.number, members.position
         failed = {
-            local: Failed(operation.number, operation.position, operation.scope, "read", key, text)
+            local: Failed(
+                int(number[local]), int(position[local]), members.scope_of(local), "read", key, text
+            )
             for local, (key, text) in sorted(told.items())
-            for operation in (self._group.operations[local],)
         }
         return pieces, failed
 
@@ -210,42 +214,41 @@ class Reader:
             answers.append((sender, rows))
         return answers
 
-    def _layout(self) -> tuple[dict[ProcessId, list[int]], I64]:
+    def _layout(self) -> tuple[list[tuple[ProcessId, I64]], I64]:
         """Give the reads that did not fail, by sender, and each read's place among them.
 
         Answers are laid out sender by sender and then in order, so that each
         sender's are one slice.
         """
-        operations = self._group.operations
-        senders: dict[ProcessId, list[int]] = {}
-        for local, operation in enumerate(operations):
-            if local not in self._failures.smallest and local not in self._crowded:
-                senders.setdefault(operation.sender, []).append(local)
-        layout = [local for locals_ in senders.values() for local in locals_]
-        place = np.full(len(operations), -1, np.int64)
-        place[layout] = np.arange(len(layout))
+        members = self._group.members
+        answered = np.ones(len(members), np.bool_)
+        answered[[*self._failures.smallest, *self._crowded]] = False
+        senders = members.by_sender(answered.nonzero()[0])
+        place = np.full(len(members), -1, np.int64)
+        start = 0
+        for _, locals_ in senders:
+            place[locals_] = np.arange(start, start + len(locals_))
+            start += len(locals_)
         return senders, place
 
-    def _names_of(self, locals_: Sequence[int]) -> tuple[I64, I64, I64, tuple[Scope, ...]]:
+    def _names_of(self, locals_: I64) -> tuple[I64, I64, I64, tuple[Scope, ...]]:
         """Give numbers, positions and scopes of some reads."""
-        coverage = self._group.coverage
-        assert coverage is not None
-        operations = [self._group.operations[local] for local in locals_]
-        numbers, scopes = np.unique(coverage.scope[list(locals_)], return_inverse=True)
+        members = self._group.members
+        numbers, scopes = np.unique(members.scope[locals_], return_inverse=True)
         return (
-            np.array([operation.number for operation in operations], np.int64),
-            np.array([operation.position for operation in operations], np.int64),
+            members.number[locals_],
+            members.position[locals_],
             scopes.astype(np.int64),
-            tuple(coverage.scopes[number] for number in numbers.tolist()),
+            tuple(members.scopes[number] for number in numbers.tolist()),
         )
 
 
 def _cut_by_sender(
-    senders: dict[ProcessId, list[int]], offsets: I64, weight: I64
-) -> Iterator[tuple[ProcessId, list[int], Cut, I64]]:
+    senders: list[tuple[ProcessId, I64]], offsets: I64, weight: I64
+) -> Iterator[tuple[ProcessId, I64, Cut, I64]]:
     """Give the pieces of each sender's answers: the reads, where they lie in all, offsets inside."""
     first = 0
-    for sender, locals_ in senders.items():
+    for sender, locals_ in senders:
         bounds = offsets[first : first + len(locals_) + 1]
         start, stop = int(bounds[0]), int(bounds[-1])
         for piece in cut(weight[start:stop], bounds - start):

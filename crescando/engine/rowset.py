@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from crescando.engine import kernels
 from crescando.engine.cutting import ANSWER_BYTES_MAX
 from crescando.engine.keys import I64, KEY_MAX, KEY_MIN
 from crescando.engine.statement import Sort
@@ -73,14 +74,10 @@ class AllRows:
         offsets : ndarray of int64, shape (n_places + 1,)
         values : list of Value, empty if there are no rows at all
         """
-        offsets = np.zeros(n_places + 1, np.int64)
         if not self._pieces:
-            return offsets, []
+            return np.zeros(n_places + 1, np.int64), []
         places = place[np.concatenate(self._operations)]
-        # Sixteen-bit numbers sort by radix, in linear time.
-        order = np.argsort(places.astype(np.int16) if n_places < 1 << 15 else places, kind="stable")
-        order = order[int(np.count_nonzero(places < 0)) :]
-        np.cumsum(np.bincount(places[order], minlength=n_places), out=offsets[1:])
+        order, offsets = kernels.active().group_order(places, n_places)
         return offsets, [value.take(order) for value in self._joined()]
 
     def _joined(self) -> list[Value]:

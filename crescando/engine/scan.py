@@ -8,6 +8,7 @@ sends is checked here, before anything runs; a faulty operation fails alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 import numpy as np
 
@@ -18,8 +19,10 @@ from crescando.engine.cycle import Cycle
 from crescando.engine.digest import digest_columns
 from crescando.engine.evaluator import Evaluator
 from crescando.engine.group import Group, cover
+from crescando.engine.keys import Mask
+from crescando.engine.operations import Entry, Members, Operations, by_shape, merge
 from crescando.engine.plan import Plan, make_plan
-from crescando.engine.statement import Column, Operation, Shape
+from crescando.engine.statement import Column, Shape
 from crescando.engine.table import Table
 from crescando.engine.validate import StaleShape, validate_parameters
 from crescando.engine.values import Value, concatenate, empty, to_column
@@ -73,24 +76,26 @@ class ScanEngine:
         """Take a table's next schema; see `engine.base.Engine.alter_table`."""
         self._tables[schema.id].alter(schema)
 
-    def execute(self, operations: Sequence[Operation]) -> list[Results]:
+    def execute(self, operations: Sequence[Entry]) -> list[Results]:
         """Execute operations, as if one at a time; see `engine.base.Engine.execute`."""
         if not operations:
             return []
-        answers = Answers()
-        by_table: dict[int, list[Operation]] = {}
-        for operation in operations:
-            by_table.setdefault(operation.shape.table, []).append(operation)
-            answers.expect(operation.sender)
-        for table_id, some in by_table.items():
+        answers = Answers(list(map(attrgetter("sender"), operations)))
+        by_table: dict[int, list[tuple[Shape, Members]]] = {}
+        n_operations = 0
+        for shape, members in by_shape(operations):
+            by_table.setdefault(shape.table, []).append((shape, members))
+            n_operations += len(members)
+        for table_id, bunches in by_table.items():
             table = self._tables.get(table_id)
             if table is None:
-                for operation in some:
-                    answers.failed(operation, "schema", f"table {table_id} does not exist")
+                for _, members in bunches:
+                    answers.refused(members, "schema", f"table {table_id} does not exist")
                 continue
-            self._execute_on(table, some, answers)
-        self._executed = operations[-1].position
-        self._count(len(operations))
+            self._execute_on(table, bunches, n_operations, answers)
+        last = operations[-1]
+        self._executed = int(last.position[-1]) if isinstance(last, Operations) else last.position
+        self._count(n_operations)
         return answers.results(self._executed)
 
     def digest(self, table: int, key_range: KeyRange) -> bytes:
@@ -151,52 +156,42 @@ class ScanEngine:
             self._plans[key] = found
         return found
 
-    def _execute_on(self, table: Table, operations: list[Operation], answers: Answers) -> None:
+    def _execute_on(
+        self, table: Table, bunches: list[tuple[Shape, Members]], n_operations: int, answers: Answers
+    ) -> None:
         """Run one cycle over one table."""
-        groups = self._group(table, operations, answers)
+        groups = self._group(table, bunches, answers)
         if not groups:
             return
         table.compact()
         # Rows that are NULL or ERROR hold anything, on which arithmetic may complain in vain.
         with np.errstate(all="ignore"):
-            cycle = Cycle(table, groups, self._arcs, len(operations), self._evaluator)
+            cycle = Cycle(table, groups, self._arcs, n_operations, self._evaluator)
             cycle.scan(self._block_rows)
             cycle.finish(answers)
         self._counters["dirty_rows"] += cycle.n_dirty
 
-    def _group(self, table: Table, operations: list[Operation], answers: Answers) -> list[Group]:
-        """Group operations by shape; those that cannot be executed fail here."""
-        by_shape: dict[int, list[int]] = {}
-        for place, operation in enumerate(operations):
-            by_shape.setdefault(id(operation.shape), []).append(place)
-        by_plan: dict[int, tuple[Plan, list[int]]] = {}
-        for places in by_shape.values():
-            plan = self._plan(operations[places[0]].shape, table)
+    def _group(self, table: Table, bunches: list[tuple[Shape, Members]], answers: Answers) -> list[Group]:
+        """Group operations by plan; those that cannot be executed fail here."""
+        by_plan: dict[int, tuple[Plan, list[Members]]] = {}
+        for shape, members in bunches:
+            plan = self._plan(shape, table)
             if isinstance(plan, Exception):
                 kind = "schema" if isinstance(plan, StaleShape) else "invalid"
-                for place in places:
-                    answers.failed(operations[place], kind, str(plan))
+                answers.refused(members, kind, str(plan))
                 continue
-            by_plan.setdefault(id(plan), (plan, []))[1].extend(places)
-        groups = []
-        for plan, places in by_plan.values():
-            group = self._make_group(table, plan, [(p, operations[p]) for p in sorted(places)], answers)
-            if group is not None:
-                groups.append(group)
-        return groups
+            by_plan.setdefault(id(plan), (plan, []))[1].append(members)
+        groups = (self._make_group(table, plan, merge(pieces), answers) for plan, pieces in by_plan.values())
+        return [group for group in groups if group is not None]
 
-    def _make_group(
-        self, table: Table, plan: Plan, members: list[tuple[int, Operation]], answers: Answers
-    ) -> Group | None:
-        constants = Constants([operation.parameters for _, operation in members])
+    def _make_group(self, table: Table, plan: Plan, members: Members, answers: Answers) -> Group | None:
+        constants = Constants(members.given)
         if plan.gives_rows or not constants.check(plan.parameters) or not _has_limits(plan, constants):
-            members = [member for member in members if _is_sound(plan, table, member[1], answers)]
-            if not members:
+            members = members.keep(_sound(plan, table, members, answers))
+            if len(members) == 0:
                 return None
-            constants = Constants([operation.parameters for _, operation in members])
-        some = [operation for _, operation in members]
-        coverage = cover(some, self._arcs) if plan.is_read else None
-        return Group(plan, some, np.array([place for place, _ in members]), constants, coverage)
+            constants = Constants(members.given)
+        return Group(plan, members, constants, cover(members, self._arcs) if plan.is_read else None)
 
 
 def _has_limits(plan: Plan, constants: Constants) -> bool:
@@ -207,14 +202,14 @@ def _has_limits(plan: Plan, constants: Constants) -> bool:
     return (limits.valid is None or bool(limits.valid.all())) and bool((limits.data >= 0).all())
 
 
-def _is_sound(plan: Plan, table: Table, operation: Operation, answers: Answers) -> bool:
-    """Check one operation's parameters; a fault fails it alone."""
-    try:
-        validate_parameters(plan.shape, table.schema, operation.parameters)
-    except StaleShape as fault:
-        answers.failed(operation, "schema", str(fault))
-        return False
-    except StatementError as fault:
-        answers.failed(operation, "invalid", str(fault))
-        return False
-    return True
+def _sound(plan: Plan, table: Table, members: Members, answers: Answers) -> Mask:
+    """Check each operation's parameters; a fault fails it alone. Shape (n_operations,)."""
+    sound = np.ones(len(members), np.bool_)
+    for local, parameters in enumerate(members.rows()):
+        try:
+            validate_parameters(plan.shape, table.schema, parameters)
+        except (StaleShape, StatementError) as fault:
+            sound[local] = False
+            kind = "schema" if isinstance(fault, StaleShape) else "invalid"
+            answers.failed(members, local, kind, str(fault))
+    return sound

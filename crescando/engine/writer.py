@@ -78,7 +78,9 @@ class Tally:
         kept = self._returned.get(id(group))
         returned = {} if kept is None else kept.by_cell()
         answers = []
-        for operation, place in zip(group.operations, group.order.tolist(), strict=True):
+        members = group.members
+        named = zip(members.number.tolist(), members.position.tolist(), members.order.tolist(), strict=True)
+        for number, position, place in named:
             start = place * self._n_arcs
             row = self._counts[place]
             failed = any(start + arc in self._failures.counts for arc in range(len(self._arcs)))
@@ -89,7 +91,7 @@ class Tally:
                     self._count(arc, start, row[arc], returned.get(start + arc, ()))
                     for arc in range(len(self._arcs))
                 )
-            answers.append(Written(operation.number, operation.position, told))
+            answers.append(Written(number, position, told))
         return answers
 
     def _sum(self) -> list[list[int]]:

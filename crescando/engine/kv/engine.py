@@ -13,6 +13,7 @@ from crescando.engine.constants import as_value
 from crescando.engine.digest import digest_columns
 from crescando.engine.kv.operators import canonical
 from crescando.engine.kv.table import KvTable, ReadError
+from crescando.engine.operations import Entry, singles
 from crescando.engine.plan import Plan, make_plan
 from crescando.engine.statement import Column, Operation, Shape
 from crescando.engine.validate import StaleShape, validate_parameters
@@ -58,8 +59,9 @@ class KvEngine:
         """Take a table's next schema; see `engine.base.Engine.alter_table`."""
         self._tables[schema.id].alter(schema)
 
-    def execute(self, operations: Sequence[Operation]) -> list[Results]:
+    def execute(self, entries: Sequence[Entry]) -> list[Results]:
         """Execute operations one at a time; see `engine.base.Engine.execute`."""
+        operations = singles(entries)
         if not operations:
             return []
         answers: dict[ProcessId, _Answers] = {}
