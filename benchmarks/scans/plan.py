@@ -75,7 +75,7 @@ def tiny(rows: int) -> Plan:
     return Plan(
         rows=rows,
         large_rows=rows,
-        trials=2,
+        trials=1,
         batches=(50, 200),
         batch=200,
         clients=20,

@@ -113,7 +113,14 @@ def e2(stock: Stock) -> Outcome:
                 goals.append(_best_goal(stock, f"{name}, batch join, {n:,}", name, timings, sizes[n]))
     for name, sizes in E2_GOALS.items():
         for n in sizes.keys() - set(stock.plan.batches):
-            goals.append(Goal(f"{name}, batch join, {n:,}", None, *sizes[n], unjudged="not in this run"))
+            goals.append(
+                Goal(
+                    f"{name}, batch join, {n:,}",
+                    None,
+                    *sizes[n],
+                    unjudged=stock.skipped.get(name, "not in this run"),
+                )
+            )
     return judge(goals, batches=told, payload=_PAYLOAD, **stock.about([*rivals, *context]))
 
 
