@@ -24,14 +24,20 @@ _BEGIN, _END = object(), object()
 
 
 class _Inbox:
-    """What has arrived for one process, of all its sessions, in the order of arrival."""
+    """What has arrived for one process, of all its sessions, in the order of arrival.
 
-    __slots__ = ("_has_marks", "arrived", "call", "endpoint", "is_attached", "n_emptied")
+    Attributes
+    ----------
+    endpoint : Endpoint or None
+        None once the process is detached: nothing is kept of it, and nothing told.
+    call : callable
+        To be called when something is about to be put into the inbox while it is empty.
+    """
+
+    __slots__ = ("_has_marks", "arrived", "call", "endpoint", "n_emptied")
 
     def __init__(self, endpoint: Endpoint, scheduler: Scheduler) -> None:
-        self.is_attached = True
-        self.endpoint = endpoint
-        # To be called when something is about to be put into it while it is empty.
+        self.endpoint: Endpoint | None = endpoint
         self.call: Callable[[], object] = partial(scheduler.call_soon, self._deliver)
         self.arrived: list[tuple[InProcessChannel, Any]] = []
         self.n_emptied = 0
@@ -51,19 +57,20 @@ class _Inbox:
         if self._has_marks:
             self._has_marks = False
             self._deliver_one_by_one(arrived)
-        elif self.is_attached:
+        elif self.endpoint is not None:
             self.endpoint.received_all(arrived)
 
     def _deliver_one_by_one(self, arrived: list[tuple[InProcessChannel, Any]]) -> None:
         for channel, message in arrived:
-            if not self.is_attached:
+            endpoint = self.endpoint
+            if endpoint is None:
                 return
             if message is _BEGIN:
-                self.endpoint.opened(channel)
+                endpoint.opened(channel)
             elif message is _END:
-                self.endpoint.closed(channel)
+                endpoint.closed(channel)
             else:
-                self.endpoint.received(channel, message)
+                endpoint.received(channel, message)
 
 
 class InProcessChannel(Channel):
@@ -142,7 +149,7 @@ class InProcessHub(Transport):
     def detach(self, process: ProcessId) -> None:
         inbox = self._inboxes.pop(process, None)
         if inbox is not None:
-            inbox.is_attached = False
+            inbox.endpoint = None
         for channel in list(self._channels.pop(process, {}).values()):
             channel.close()
 
@@ -168,5 +175,5 @@ class InProcessHub(Transport):
 
     def _refuse(self, process: ProcessId, peer: ProcessId) -> None:
         inbox = self._inboxes.get(process)
-        if inbox is not None:
+        if inbox is not None and inbox.endpoint is not None:
             inbox.endpoint.refused(peer)

@@ -267,7 +267,7 @@ class Application:
         """Send what is due: own messages, one confirmation a router, wanted sessions."""
         if self._reconnect:
             self._ask_again(now_s)
-        if self._outgoing.is_waiting and self.lead is not None and not self.is_expelled:
+        if self._outgoing.waiting and self.lead is not None and not self.is_expelled:
             for submission in self._outgoing.take():
                 if submission.acknowledged != self.acknowledged:
                     submission = msgspec.structs.replace(submission, acknowledged=self.acknowledged)

@@ -26,23 +26,20 @@ class Outgoing:
         Bytes of data that may be sent and not stable.
     sent : int
         The last number sent in the present leadership.
+    waiting : deque of Submission
+        What is to be sent.
     """
 
     def __init__(self) -> None:
         self.credit = 0
         self.sent = 0
         self._on_way: deque[Submission] = deque()
-        self._waiting: deque[Submission] = deque()
+        self.waiting: deque[Submission] = deque()
         self._data_bytes = 0
         self._config_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._on_way) + len(self._waiting)
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether anything is to be sent."""
-        return bool(self._waiting)
+        return len(self._on_way) + len(self.waiting)
 
     @property
     def on_way_bytes(self) -> int:
@@ -51,13 +48,13 @@ class Outgoing:
 
     def add(self, submission: Submission) -> None:
         """Take the next numbers in."""
-        self._waiting.append(submission)
+        self.waiting.append(submission)
 
     def restart(self, learned: int, credit: int) -> None:
         """Begin a leadership: everything above its `learned` is to be sent (again)."""
-        everything = [*self._on_way, *self._waiting]
+        everything = [*self._on_way, *self.waiting]
         self._on_way.clear()
-        self._waiting.clear()
+        self.waiting.clear()
         self._data_bytes = self._config_bytes = 0
         self.credit, self.sent = credit, learned
         for submission in everything:
@@ -65,19 +62,19 @@ class Outgoing:
             if known:
                 self._send(submission.slice(0, known))
             if known < len(submission):
-                self._waiting.append(submission.slice(known, len(submission)))
+                self.waiting.append(submission.slice(known, len(submission)))
 
     def take(self) -> list[Submission]:
         """Give what may be sent now."""
         taken: list[Submission] = []
-        while self._waiting:
-            head = self._waiting.popleft()
+        while self.waiting:
+            head = self.waiting.popleft()
             if head.last <= self.sent:
                 self._send(head)
                 continue
             n = self._allowed(head)
             if n < len(head):
-                self._waiting.appendleft(head.slice(n, len(head)))
+                self.waiting.appendleft(head.slice(n, len(head)))
             if n == 0:
                 break
             part = head.slice(0, n)
@@ -110,10 +107,10 @@ class Outgoing:
             config = part.config_bytes
             self._config_bytes -= config
             self._data_bytes -= part.n_bytes - config
-        while self._waiting and self._waiting[0].last <= upto:
-            self._waiting.popleft()
+        while self.waiting and self.waiting[0].last <= upto:
+            self.waiting.popleft()
 
     def drop_above(self, learned: int) -> None:
         """Drop what will never be in the order: this process is no member any more."""
         self._on_way = deque(part for part in self._on_way if part.first <= learned)
-        self._waiting = deque(part for part in self._waiting if part.first <= learned)
+        self.waiting = deque(part for part in self.waiting if part.first <= learned)
