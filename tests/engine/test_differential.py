@@ -13,7 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crescando.engine import decimals, events, incoming, join, keys, match, order, scan, terms
+from crescando.engine import (
+    aggregate,
+    decimals,
+    events,
+    grouping,
+    incoming,
+    join,
+    keys,
+    match,
+    order,
+    returning,
+    rowset,
+    scan,
+    terms,
+)
 from crescando.engine.dictionary import Pool
 from crescando.engine.frame import Frame
 from crescando.engine.group import Coverage
@@ -168,6 +182,58 @@ def decimals_overflow_unnoticed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(decimals, "beyond", lambda units, target: np.zeros(units.shape, np.bool_))
 
 
+def null_group_lost(patch: pytest.MonkeyPatch) -> None:
+    words = grouping.words
+
+    def planted(value: Value) -> Any:
+        return words(Value(value.type, value.data, None, value.error, value.pool))
+
+    patch.setattr(grouping, "words", planted)
+
+
+def ties_cut_anyhow(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rowset.TopRows, "_roughly", lambda self, operations, key: np.arange(len(operations))[::2])
+
+
+def nulls_last_ascending(patch: pytest.MonkeyPatch) -> None:
+    sort_keys = rowset.sort_keys
+
+    def planted(value: Value, *, is_descending: bool) -> Any:
+        found = sort_keys(value, is_descending=is_descending)
+        return [~found[0], *found[1:]] if len(found) > 1 else found
+
+    patch.setattr(rowset, "sort_keys", planted)
+
+
+def first_rows_pruned_too_early(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rowset, "_PENDING_MIN", 0)
+    patch.setattr(rowset.TopRows, "_note_worst", _note_best)
+
+
+def _note_best(self: Any, operations: Any, key: Value) -> None:
+    counts = np.bincount(operations, minlength=len(self._limits))
+    self._is_full = counts > 0
+    self._worst = key.take(np.minimum(np.cumsum(counts) - counts, max(len(operations) - 1, 0)))
+
+
+def after_image_told_as_before(patch: pytest.MonkeyPatch) -> None:
+    look = returning.ReturnedRows.look
+
+    def planted(self: Any, source: Any, rows: Any, exists: Any, *, is_before: bool) -> Any:
+        if is_before:
+            self._late = exists
+            return {}
+        return look(self, source, rows, self._late, is_before=True) | look(
+            self, source, rows, exists, is_before=False
+        )
+
+    patch.setattr(returning.ReturnedRows, "look", planted)
+
+
+def distinct_values_counted_per_piece(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(aggregate, "factorise", lambda columns: (np.arange(len(columns[0])),) * 2)
+
+
 # Some bugs show only where rare things meet; their search begins where they do.
 PLANTS: list[tuple[Plant, int, tuple[int, ...]]] = [
     (writes_before_reads, 0, ()),
@@ -185,6 +251,12 @@ PLANTS: list[tuple[Plant, int, tuple[int, ...]]] = [
     (unknown_is_false, 0, ()),
     (scales_ignored, 0, ()),
     (decimals_overflow_unnoticed, 0, ()),
+    (null_group_lost, 0, ()),
+    (ties_cut_anyhow, 0, ()),
+    (nulls_last_ascending, 0, ()),
+    (first_rows_pruned_too_early, 0, ()),
+    (after_image_told_as_before, 0, ()),
+    (distinct_values_counted_per_piece, 0, ()),
 ]
 
 
