@@ -126,7 +126,7 @@ class _Rows:
         """Evaluate an expression on every row."""
         binder = _binder(self._definitions)
         term: Term = binder.predicate(expression) if is_predicate else binder.projection(expression)
-        constants = Constants([tuple(slot.stored for slot in binder.slots)])
+        constants = Constants([[tuple(slot.stored for slot in binder.slots)]])
         with np.errstate(all="ignore"):
             value = evaluate(term, Frame(self, constants, None, 0, Evaluator()))
         return value.spread(self.n_rows)
