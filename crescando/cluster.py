@@ -30,6 +30,7 @@ from crescando.scanning import ScanThreads
 from crescando.spec import ENGINES, ClusterSpec
 from crescando.transport.inprocess import InProcessHub
 from crescando.types import KeyRange, ProcessId
+from crescando.warming import warm_kernels
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +103,8 @@ class Cluster:
 
     def _start(self) -> None:
         names, assembly = self._assembly.names, self._assembly
+        if self.spec.engine == "scan":
+            warm_kernels()
         for me in (*names.routers, *names.standby_routers):
             self._routers.start(me)
         for me in names.storages:

@@ -34,7 +34,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("schema", "process"),
     ("transport", "consensus", "routing", "engine"),
-    ("clock", "pump", "loop", "scanning"),
+    ("clock", "pump", "loop", "scanning", "warming"),
     ("transport.inprocess", "transport.simulated", "transport.sockets"),
     ("client", "sql"),
     ("roles",),
@@ -92,7 +92,7 @@ CLOCK_CALLS = frozenset({"now", "today", "utcnow"})
 
 HOMES = {
     "numexpr": ("engine.evaluator",),
-    "numba": ("engine.kernels",),
+    "numba": ("engine.kernels", "warming"),
     "sqlglot": ("sql",),
     "pandas": ("client",),
     "pyarrow": ("client",),
