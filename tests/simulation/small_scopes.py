@@ -241,9 +241,8 @@ def promise_without_votes(_: pytest.MonkeyPatch) -> tuple[Case, frozenset[str]]:
 
 def decide_by_one_vote(_: pytest.MonkeyPatch) -> tuple[Case, frozenset[str]]:
     class Hasty(Replica[Any]):
-        def _count_accepted(self, peer: ProcessId, instance: int) -> bool:
-            leader = self._leader
-            if leader is None or instance not in leader.open:
+        def _count_accepted(self, leader: Leader[Any], peer: ProcessId, instance: int) -> bool:
+            if instance not in leader.open:
                 return False
             self.learner.decide(instance, leader.open.pop(instance).value)
             self._advance()
