@@ -6,7 +6,7 @@ values are kept above the trim watermark, for members that must catch up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -77,12 +77,12 @@ class Learner(Generic[V]):
             kept -= self._sizes[floor]
         return floor
 
-    def _forget(self, instances: Iterable[int]) -> None:
+    def _forget(self, instances: Collection[int]) -> None:
         decided, sizes = self.decided, self._sizes
         for instance in instances:
-            decided.pop(instance, None)
-            if sizes:
-                self._n_bytes -= sizes.pop(instance, 0)
+            del decided[instance]
+        if sizes:
+            self._n_bytes -= sum([sizes.pop(instance) for instance in instances if instance in sizes])
 
     def jump(self, instance: int) -> None:
         """Stand at `instance` because a snapshot of it was installed."""

@@ -92,6 +92,7 @@ class Replica(Follower[V]):
     ) -> None:
         super().__init__(me, membership, timing, rng, epoch)
         self.reconfiguration = Reconfiguration(me, timing.removal_s, timing.minimum)
+        self.is_leader = False
         self._leader: Leader[V] | None = None
         self._tenure = Tenure(me, timing)
         self._told_members: dict[ProcessId, int] = {}
@@ -101,10 +102,6 @@ class Replica(Follower[V]):
         self.is_quiet = False
 
     # What others ask.
-
-    @property
-    def is_leader(self) -> bool:
-        return self._leader is not None and self._leader.is_prepared
 
     @property
     def leader(self) -> ProcessId | None:
@@ -370,7 +367,7 @@ class Replica(Follower[V]):
             self._step_down(now_s)
 
     def _step_down(self, now_s: float) -> None:
-        self._leader = None
+        self._leader, self.is_leader = None, False
         self._tenure.answered_s.clear()
         self._election.lose(now_s)
 
@@ -384,7 +381,7 @@ class Replica(Follower[V]):
     # Election.
 
     def _canvass(self, now_s: float) -> None:
-        self._leader = None
+        self._leader, self.is_leader = None, False
         self._election.canvass(self.me, self.acceptor.promised, now_s)
         self._broadcast(Canvass(self._election.attempt, self.learned))
         self._open_if_granted(now_s)
@@ -416,7 +413,7 @@ class Replica(Follower[V]):
         prepare = Prepare(ballot, self.learned + 1)
         if self.acceptor.on_prepare(prepare) is not None:
             return
-        self._leader = Leader(ballot, prepare.first)
+        self._leader, self.is_leader = Leader(ballot, prepare.first), False
         self._broadcast(prepare)
         self._leader.on_promise(self.me, self._promise(prepare))
 
@@ -485,7 +482,7 @@ class Replica(Follower[V]):
                 return
 
     def _lead(self, leader: Leader[V], now_s: float) -> None:
-        leader.is_prepared = True
+        leader.is_prepared = self.is_leader = True
         self._election.followed = self.me
         self._tenure.begin(now_s)
         self.reconfiguration.lead()

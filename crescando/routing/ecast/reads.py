@@ -193,9 +193,9 @@ class Reads(Generic[C]):
             self.allowance.remove(part.sender, len(part), part.n_bytes)
 
     @property
-    def is_asked(self) -> bool:
-        """Whether there are reads to route, or routed ones that wait for their destinations."""
-        return bool(self._held or self.waiting)
+    def is_idle(self) -> bool:
+        """Whether nothing is to be routed, waits for its destination, or is to be told to clients."""
+        return not (self._held or self.waiting or self._refusals)
 
     def due(self, process: ProcessId, outbox: Outbox[C], ballot: Ballot) -> list[DeliverRead]:
         """Give the reads that come before the next instance a destination is to be sent."""
@@ -210,11 +210,6 @@ class Reads(Generic[C]):
         if queue is not None and not queue:
             del self.waiting[process], self._queued_bytes[process]
         return messages
-
-    @property
-    def has_refused(self) -> bool:
-        """Whether there is anything to be told to clients."""
-        return bool(self._refusals)
 
     def take_refusals(self) -> list[tuple[ProcessId, ReadRefused]]:
         """Give what is to be told to clients."""

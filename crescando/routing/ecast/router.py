@@ -380,11 +380,10 @@ class Router(Generic[C]):
             self._backlog.keep(instance, learned)
             if learned.suspected:
                 self._await_no_more(learned.suspected)
-        if learned.suspected:
+        if learned.suspected or learned.gaps or learned.void:
             for process in sorted(learned.suspected):
                 self.proposer.forget(process)
                 self.reads.end_session(process)
-        if learned.gaps or learned.void or learned.suspected:
             self._answer_skipped(learned)
 
     def _admit(self, instance: int, learned: Learned[C]) -> None:
@@ -457,7 +456,9 @@ class Router(Generic[C]):
             self._look_around(now_s)
         if self._reconnect:
             self._ask_again(now_s)
-        if reads.proof and broadcast.answered_round == broadcast.round < reads.proof:
+        # Reads come with messages only: what a turn does with them leaves none where there were none.
+        is_reading = not reads.is_idle
+        if is_reading and broadcast.answered_round == broadcast.round < reads.proof:
             # One round at a time: what comes meanwhile shares the next.
             broadcast.begin_round(now_s)
             self._has_news = True
@@ -478,14 +479,16 @@ class Router(Generic[C]):
             self._take_news(now_s)
         wake_at_s = self._broadcast_wake_at_s
         if led:
+            if is_reading:
+                self._inject(now_s)
             self._serve(now_s)
             if wake_at_s is None or self._pulse_at_s < wake_at_s:
                 wake_at_s = self._pulse_at_s
         else:
             self._stand_by(now_s)
-        if reads.has_refused:
+        if is_reading:
             self._out.send.extend(reads.take_refusals())
-        if self._reconnect or reads.is_asked or not self.presence.is_certain:
+        if is_reading or self._reconnect or not self.presence.is_certain:
             wake_at_s = earliest(
                 wake_at_s,
                 reads.wake_at_s,
@@ -500,8 +503,6 @@ class Router(Generic[C]):
     def _serve(self, now_s: float) -> None:
         """Do what is for the leader to do."""
         self._is_leaderless = False
-        if self.reads.is_asked:
-            self._inject(now_s)
         if self._due:
             self._forward()
         if now_s >= self._pulse_at_s:

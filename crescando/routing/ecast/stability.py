@@ -319,14 +319,14 @@ class Window(Generic[C]):
 
     def add(self, entry: Entry[C]) -> set[ProcessId]:
         """Take a learned instance in; gives the senders whose numbers became stable."""
-        n_bytes, awaited = entry.n_bytes, entry.awaited
+        n_bytes, awaited, outboxes = entry.n_bytes, entry.awaited, self.outboxes
         self.entries[entry.instance] = entry
         self.n_bytes += n_bytes
         self.config_bytes += entry.config_bytes
         for process in entry.last:
             if process not in awaited:
                 continue
-            outbox = self.outbox(process)
+            outbox = outboxes.get(process) or self.outbox(process)
             outbox.entries.append(entry)
             outbox.n_bytes += n_bytes
             if outbox.n_bytes > self.lag_bytes:
