@@ -164,8 +164,9 @@ class Texts(Sequence[Any]):
 
     def take(self, places: NDArray[Any]) -> Texts:
         """Give some texts, copied."""
-        starts = self.offsets[places].astype(np.int64)
-        lengths = self.offsets[places + 1].astype(np.int64) - starts
+        wide = places.astype(np.int64, copy=False)
+        starts = self.offsets[wide].astype(np.int64)
+        lengths = self.offsets[wide + 1].astype(np.int64) - starts
         heap = kernels.active().texts.gather_slices(self.heap, starts, lengths)
         taken = Texts(heap, offsets_of(lengths), self.binary)
         if self._decoded is not None and len(places) <= len(self._decoded):

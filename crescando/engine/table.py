@@ -23,12 +23,22 @@ from crescando.types import KeyRange
 
 U64 = NDArray[np.uint64]
 
+POOL_TEXTS_MIN = 4_096
+"""Smaller pools are not looked at for unused texts."""
+
 SEGMENT_ROWS_MIN, SEGMENT_ROWS_MAX = 256, 1 << 20
 """Segments double from one to the other, so that small tables stay small."""
 
 HIDDEN_POSITION, HIDDEN_ORDINAL = -1, -2
 """Column ids of the hidden key of a table without a primary key: the position of
 the insert in the order, and the row's ordinal in it."""
+
+
+def code_dtype(n_codes: int) -> np.dtype[Any]:
+    """Give the narrowest type that holds codes of a pool of so many texts."""
+    if n_codes <= 1 << 8:
+        return np.dtype(np.uint8)
+    return np.dtype(np.int16 if n_codes <= 1 << 15 else np.int32)
 
 
 class Segment:
@@ -39,7 +49,9 @@ class Segment:
     arc : int
         Index of the arc in the engine's list.
     data : dict of int to ndarray, shape (capacity,)
-        Physical values by column id.
+        Physical values by column id; codes in the narrowest type that holds them.
+    coded : set of int
+        Columns of codes.
     valid : dict of int to ndarray of bool
         Only of columns in which a NULL was ever stored.
     position : ndarray of uint64, shape (capacity,)
@@ -49,12 +61,17 @@ class Segment:
         Rows in use, and how many of them are tombstones.
     """
 
-    __slots__ = ("alive", "arc", "capacity", "data", "n_dead", "n_rows", "position", "valid")
+    __slots__ = ("alive", "arc", "capacity", "coded", "data", "n_dead", "n_rows", "position", "valid")
 
     def __init__(self, arc: int, capacity: int, types: dict[int, DataType]) -> None:
         self.arc = arc
         self.capacity = capacity
-        self.data = {key: np.empty(capacity, PHYSICAL[kind]) for key, kind in types.items()}
+        # Codes are as narrow as they can be and widened by the first that does not fit; see `store`.
+        self.data = {
+            key: np.empty(capacity, np.uint8 if kind.is_textual else PHYSICAL[kind])
+            for key, kind in types.items()
+        }
+        self.coded = {key for key, kind in types.items() if kind.is_textual}
         self.valid: dict[int, Mask] = {}
         self.position: U64 = np.empty(capacity, np.uint64)
         self.alive: Mask = np.ones(capacity, np.bool_)
@@ -69,7 +86,10 @@ class Segment:
 
     def store(self, column_id: int, rows: I64 | slice, values: NDArray[Any], valid: Mask | None) -> None:
         """Write values of one column into some rows."""
-        self.data[column_id][rows] = values
+        array = self.data[column_id]
+        if column_id in self.coded and len(values):
+            array = self._widened(column_id, int(values.max()))
+        array[rows] = values
         mask = self.valid.get(column_id)
         if mask is None:
             if valid is None or valid.all():
@@ -77,15 +97,38 @@ class Segment:
             mask = self.valid[column_id] = np.ones(self.capacity, np.bool_)
         mask[rows] = True if valid is None else valid
 
+    def _widened(self, column_id: int, code: int) -> NDArray[Any]:
+        """Give the array of a column of codes, with room for one of them."""
+        array = self.data[column_id]
+        dtype = code_dtype(code + 1)
+        if dtype.itemsize > array.dtype.itemsize:
+            wider = np.empty(self.capacity, dtype)
+            wider[: self.n_rows] = array[: self.n_rows]
+            array = self.data[column_id] = wider
+        return array
+
+    def recode(self, column_id: int, codes: NDArray[Any], dtype: np.dtype[Any]) -> None:
+        """Put other codes in the place of a column's, one for each."""
+        recoded = np.empty(self.capacity, dtype)
+        recoded[: self.n_rows] = codes[self.data[column_id][: self.n_rows]]
+        self.data[column_id] = recoded
+
     def add_column(self, column_id: int, kind: DataType) -> None:
         """Take in a column that is NULL in every row."""
-        self.data[column_id] = np.zeros(self.capacity, PHYSICAL[kind])
+        if kind.is_textual:
+            self.coded.add(column_id)
+        self.data[column_id] = np.zeros(self.capacity, np.uint8 if kind.is_textual else PHYSICAL[kind])
         self.valid[column_id] = np.zeros(self.capacity, np.bool_)
 
     def drop_column(self, column_id: int) -> None:
         """Forget a column and its values."""
+        self.coded.discard(column_id)
         self.data.pop(column_id, None)
         self.valid.pop(column_id, None)
+
+    def live_rows(self) -> Mask:
+        """Give which rows live; shape (n_rows,)."""
+        return self.alive[: self.n_rows]
 
     def kill(self, rows: I64) -> None:
         """Make tombstones of some live rows."""
@@ -162,6 +205,8 @@ class Table:
         self.pools = {c.id: new_pool(c.type) for c in schema.columns if c.type.is_textual}
         self.segments: list[list[Segment]] = [[] for _ in arcs]
         self.n_compactions = 0
+        self.n_collections = 0
+        self._pool_sizes: dict[int, int] = {}
 
     @property
     def n_rows(self) -> int:
@@ -172,7 +217,7 @@ class Table:
     def n_bytes(self) -> int:
         """What segments and texts take, about."""
         segments = sum(segment.n_bytes for arc in self.segments for segment in arc)
-        return segments + sum(pool.n_bytes + 64 * len(pool) for pool in self.pools.values())
+        return segments + sum(pool.n_bytes for pool in self.pools.values())
 
     def alter(self, schema: TableSchema) -> None:
         """Take the table's next schema: new columns are NULL, missing ones are forgotten."""
@@ -181,6 +226,7 @@ class Table:
         for column_id in before.keys() - after.keys():
             del self.types[column_id]
             self.pools.pop(column_id, None)
+            self._pool_sizes.pop(column_id, None)
             for segment in self._all_segments():
                 segment.drop_column(column_id)
         for column_id in sorted(after.keys() - before.keys()):
@@ -244,13 +290,44 @@ class Table:
         return segments[-1]
 
     def compact(self) -> None:
-        """Rewrite segments of which more than a quarter is dead; call between cycles only."""
+        """Rewrite segments of which more than a quarter is dead, and pools that are mostly unused.
+
+        Call between cycles only.
+        """
         for arc in self.segments:
             for segment in arc:
                 if segment.n_dead * 4 > segment.n_rows:
                     segment.compact()
                     self.n_compactions += 1
             arc[:] = [segment for segment in arc if segment.n_rows]
+        for column_id, pool in self.pools.items():
+            if len(pool) > self._pool_sizes.get(column_id, POOL_TEXTS_MIN):
+                self._collect(column_id, pool)
+
+    def _collect(self, column_id: int, pool: Pool) -> None:
+        """Drop the texts of a column that no row has, if they are more than half of all.
+
+        Rows change their codes, which nobody sees. Looking at all rows is paid for
+        by the texts that came since the last time.
+        """
+        used = np.zeros(len(pool), np.bool_)
+        for segment in self._all_segments():
+            rows = np.ones(segment.n_rows, np.bool_) if segment.n_dead == 0 else segment.live_rows()
+            valid = segment.valid.get(column_id)
+            if valid is not None:
+                rows = rows & valid[: segment.n_rows]
+            used[segment.data[column_id][: segment.n_rows][rows]] = True
+        # A code must exist for rows that are NULL.
+        used[0] |= not used.any()
+        kept = used.nonzero()[0]
+        if 2 * len(kept) < len(pool):
+            codes = np.zeros(len(pool), np.int32)
+            codes[kept] = np.arange(len(kept), dtype=np.int32)
+            for segment in self._all_segments():
+                segment.recode(column_id, codes, code_dtype(len(kept)))
+            pool = self.pools[column_id] = pool.rebuilt(kept)
+            self.n_collections += 1
+        self._pool_sizes[column_id] = max(2 * len(kept), 3 * len(pool) // 2, POOL_TEXTS_MIN)
 
 
 def key_ids(schema: TableSchema) -> tuple[int, ...]:

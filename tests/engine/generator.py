@@ -34,6 +34,7 @@ from crescando.engine.statement import (
 from crescando.schema import ColumnDef, DataType, HashPartition, RangePartition, TableSchema
 
 BOOL, INT64, FLOAT64, STRING = DataType.BOOL, DataType.INT64, DataType.FLOAT64, DataType.STRING
+BYTES = DataType.BYTES
 DATE, TIMESTAMP = DataType.DATE, DataType.TIMESTAMP
 INTEGERS = (DataType.INT8, DataType.INT16, DataType.INT32, INT64)
 MONEY, RATE, SHARE = DataType.decimal(9, 2), DataType.decimal(18, 6), DataType.decimal(16, 16)
@@ -59,6 +60,7 @@ TEXTS = (
     "1e3",
     "2020-02-29",
 )
+BLOBS = (b"", b"\0", b"a", b"a\0", b"ab", b"\x80", b"\xff", b"\xff\xff", b"k3", b"1234567\0")
 FLOATS = (-math.inf, -1.5, -0.0, 0.0, 0.5, 1.0, 2.5, 7.0, 1e300, math.inf, math.nan, 2.0**53, -(2.0**63))
 PATTERNS = ("%", "a%", "%a", "_", "%b%", "a_", "", "%\0%", "__")
 KEYS = 700
@@ -92,7 +94,9 @@ class World:
     def _schema(self) -> TableSchema:
         random = self.random
         key_type = random.choice(
-            (INT64, DataType.INT32, STRING, MONEY) if self.plain else (INT64, STRING, DATE, FLOAT64, MONEY)
+            (INT64, DataType.INT32, STRING, BYTES, MONEY)
+            if self.plain
+            else (INT64, STRING, BYTES, DATE, FLOAT64, MONEY)
         )
         columns = [ColumnDef("k", key_type, False)]
         primary: tuple[str, ...] = ("k",)
@@ -109,15 +113,15 @@ class World:
             BOOL,
             DATE,
             MONEY,
-            random.choice((DataType.INT8, TIMESTAMP, INT64)),
+            random.choice((DataType.INT8, TIMESTAMP, INT64, BYTES)),
         ]
         if not self.plain:
-            kinds.append(random.choice((DataType.FLOAT32, DataType.INT16, TIMESTAMP, RATE, SHARE)))
+            kinds.append(random.choice((DataType.FLOAT32, DataType.INT16, TIMESTAMP, RATE, SHARE, BYTES)))
         random.shuffle(kinds)
         for place, kind in enumerate(kinds[: random.randint(3, 6)]):
             columns.append(ColumnDef(f"c{place}", kind, random.random() < 0.75))
         partition: HashPartition | RangePartition = HashPartition(random.randrange(100))
-        if random.random() < 0.5:
+        if random.random() < 0.5 and key_type is not BYTES:
             partition = self._range_partition(key_type)
         return TableSchema("t", tuple(columns), "k", primary, partition).with_ids(7)
 
@@ -131,13 +135,15 @@ class World:
     def key_value(self, column: ColumnDef, number: int) -> Any:
         if column.type is STRING:
             return f"k{number}" if column.name == "k" else "xy"[number % 2]
+        if column.type is BYTES:
+            return b"k%d" % number
         if column.type.is_float:
             return float(number)
         return number % (2 if column.name == "k2" else KEYS) * 10**column.type.scale
 
     def key_number(self, key: Any) -> int:
         """Give the number that a value of the first key column was made from."""
-        return int(key[1:]) if isinstance(key, str) else int(key) // 10 ** self.schema.columns[0].type.scale
+        return int(key[1:]) if isinstance(key, (str, bytes)) else int(key) // 10 ** self.schema.columns[0].type.scale
 
     def value(self, kind: DataType) -> Any:
         """Give a value of a type; for predicates, assignments and rows alike."""
@@ -146,6 +152,8 @@ class World:
             return random.random() < 0.5
         if kind is STRING:
             return random.choice(TEXTS)
+        if kind is BYTES:
+            return random.choice(BLOBS)
         if kind.is_float:
             if self.plain:
                 return random.choice((-1.5, -0.0, 0.0, 0.5, 1.0, 2.5, 7.0))
@@ -267,7 +275,7 @@ class World:
     def _computed_test(self, depth: int) -> Term:
         if not self.plain and self.random.random() < 0.4:
             return self._risky_test()
-        kinds = [INT64, FLOAT64, DATE, SUM] if self.plain else [INT64, FLOAT64, STRING, DATE, TIMESTAMP, SUM]
+        kinds = [INT64, FLOAT64, DATE, SUM] if self.plain else [INT64, FLOAT64, STRING, BYTES, DATE, TIMESTAMP, SUM]
         kind = self.random.choice(kinds)
         left = self.term(kind, depth)
         if not self.plain and self.random.random() < 0.2:
@@ -295,7 +303,7 @@ class World:
         column = self.random.choice(self.columns)
         if depth <= 0 or self.random.random() < 0.5:
             return ColumnRef(column.id, column.type)
-        return self.term(self.random.choice((INT64, FLOAT64, STRING, DATE, BOOL, SUM)), depth - 1)
+        return self.term(self.random.choice((INT64, FLOAT64, STRING, BYTES, DATE, BOOL, SUM)), depth - 1)
 
     def term(self, kind: DataType, depth: int) -> Term:
         """Give a random term of exactly this type."""
@@ -315,7 +323,7 @@ class World:
             return Apply("nullif", (self.term(kind, depth - 1), self._parameter(kind)), kind)
         if style < 0.45 and not self.plain:
             source = random.choice(
-                [k for k in (BOOL, *NUMBERS, STRING, DATE, TIMESTAMP) if can_cast(k, kind)]
+                [k for k in (BOOL, *NUMBERS, STRING, BYTES, DATE, TIMESTAMP) if can_cast(k, kind)]
             )
             column = self._column_of(source)
             if column is not None:
@@ -324,6 +332,7 @@ class World:
             INT64: self._integer_term,
             FLOAT64: self._float_term,
             STRING: self._string_term,
+            BYTES: self._bytes_term,
             DATE: self._date_term,
             TIMESTAMP: self._timestamp_term,
             SUM: self._decimal_term,
@@ -338,7 +347,7 @@ class World:
             if moment.type is TIMESTAMP:
                 parts += ["hour", "minute", "second"]
             return Apply(f"extract_{random.choice(parts)}", (moment,), INT64)
-        if not self.plain and style < 0.25 and (text := self._column_of(STRING)) is not None:
+        if not self.plain and style < 0.25 and (text := self._column_of(STRING, BYTES)) is not None:
             return Apply("length", (text,), INT64)
         if style < 0.32 and (day := self._column_of(DATE)) is not None:
             return Apply("date_diff", (day, self._parameter(DATE)), INT64)
@@ -393,9 +402,19 @@ class World:
             return Apply(random.choice(("lower", "upper")), (self.term(STRING, depth - 1),), STRING)
         if style < 0.7:
             return Apply("concat", (self.term(STRING, depth - 1), self.term(STRING, depth - 1)), STRING)
-        count = self._parameter(INT64, lambda: random.randrange(-1, 4))
-        start = self._parameter(INT64, lambda: random.randrange(-1, 4))
-        return Apply("substr", (self.term(STRING, depth - 1), start, count), STRING)
+        return self._part_of(self.term(STRING, depth - 1))
+
+    def _bytes_term(self, depth: int) -> Term:
+        if self.plain:
+            return self.term(BYTES, 0)
+        if self.random.random() < 0.5:
+            return Apply("concat", (self.term(BYTES, depth - 1), self.term(BYTES, depth - 1)), BYTES)
+        return self._part_of(self.term(BYTES, depth - 1))
+
+    def _part_of(self, text: Term) -> Term:
+        count = self._parameter(INT64, lambda: self.random.randrange(-1, 4))
+        start = self._parameter(INT64, lambda: self.random.randrange(-1, 4))
+        return Apply("substr", (text, start, count), text.type)
 
     def _date_term(self, depth: int) -> Term:
         if not self.plain and self.random.random() < 0.3:
@@ -459,7 +478,7 @@ class World:
         aggregates = [Aggregate("count", None, "n")]
         for place in range(random.randrange(3)):
             function = random.choice(("sum", "avg", "min", "max", "count", "count_distinct"))
-            kinds = (INT64, FLOAT64) if function in ("sum", "avg") else (INT64, FLOAT64, STRING, DATE, BOOL)
+            kinds = (INT64, FLOAT64) if function in ("sum", "avg") else (INT64, FLOAT64, STRING, BYTES, DATE, BOOL)
             if not (self.plain and function == "avg"):
                 kinds = (*kinds, SUM)
             aggregates.append(Aggregate(function, self.term(random.choice(kinds), 1), f"a{place}"))
@@ -489,7 +508,7 @@ class World:
         random, kind = self.random, column.type
         own = ColumnRef(column.id, kind)
         style = random.random()
-        if style < (0.2 if kind is STRING else 0.35):
+        if style < (0.2 if kind.is_textual else 0.35):
             return self._parameter(kind)
         if kind.is_decimal and style < 0.8:
             return applied("+", own, self._parameter(kind))
@@ -504,10 +523,10 @@ class World:
         wide = SUM if kind is MONEY else wide
         if self.plain and kind.is_number:
             return self._parameter(kind)  # Products would grow past what SQLite keeps whole.
-        if kind is STRING and not self.plain:
+        if kind.is_textual and not self.plain:
             # A column joined to itself in every batch would double until memory ends.
             first, count = self._parameter(INT64, lambda: 1), self._parameter(INT64, lambda: 6)
-            return Apply("substr", (self.term(STRING, 2), first, count), STRING)
+            return Apply("substr", (self.term(kind, 2), first, count), kind)
         return self.term(wide, 2)
 
     def _delete(self) -> tuple[Shape, Callable[[], tuple[Any, ...]]]:
@@ -583,7 +602,7 @@ def as_column(kind: DataType, values: list[Any]) -> Column:
     valid = None
     if None in values:
         valid = np.array([value is not None for value in values])
-    if kind is not STRING:
+    if not kind.is_textual:
         filler = False if kind is BOOL else 0
         return Column(kind, np.array([filler if v is None else v for v in values], PHYSICAL[kind]), valid)
     texts = tuple(dict.fromkeys(value for value in values if value is not None))

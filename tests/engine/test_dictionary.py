@@ -1,0 +1,256 @@
+"""Pools of texts against Python's own dict and sort, on both sets of kernels."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crescando.engine import dictionary, kernels
+from crescando.engine import table as tables
+from crescando.engine.dictionary import Pool, prefix_bounds
+from crescando.engine.heap import Texts
+from crescando.engine.kernels import texts as plain
+from crescando.engine.statement import Kind, Shape
+from crescando.engine.table import code_dtype
+from crescando.errors import TypeMismatchError
+from crescando.schema import DataType
+from tests.engine.workbench import Bench, apply, par, table
+
+STRING, BYTES, INT64 = DataType.STRING, DataType.BYTES, DataType.INT64
+
+HOSTILE = [
+    "",
+    "\0",
+    "a",
+    "a\0",
+    "a\0\0",
+    "\0a",
+    "a" * 8,
+    "a" * 7 + "\0",
+    "a" * 9,
+    "\U0001d11e",
+    "\ue000",
+    "é",
+]
+
+GOLDEN = [
+    "3f7023ce48685d62",
+    "006e9bb39d927faf",
+    "6600be53693bbecb",
+    "1a528e0d01a6ab19",
+    "5ba92e260af137d6",
+    "ba1923da7dacc843",
+]
+
+
+@pytest.fixture(params=["numpy", "numba"])
+def _kernels(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.param == "numba":
+        pytest.importorskip("numba")
+        from crescando.engine.kernels.compiled import KERNELS
+
+        kernels.use(KERNELS)
+    yield
+    kernels.use(None)
+
+
+def draw_text(rng: random.Random, binary: bool) -> Any:
+    text = "".join(rng.choice("ab\0é\ue000\U0001d11e") for _ in range(rng.choice((0, 1, 2, 7, 8, 9, 17, 40))))
+    return text.encode("utf-16-le") if binary else text
+
+
+@pytest.mark.usefixtures("_kernels")
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("collides", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_pool_is_a_dict_that_knows_its_order(
+    seed: int, binary: bool, collides: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if collides:
+        few = np.uint64(0x3_0000_0000)
+        hashed = dictionary.hash_texts
+        monkeypatch.setattr(dictionary, "hash_texts", lambda *slices: hashed(*slices) & few)
+    rng = random.Random(seed)
+    for _ in range(10):
+        pool = Pool(binary=binary)
+        codes: dict[Any, int] = {b"" if binary else "": 0}
+        for _ in range(rng.randrange(1, 6)):
+            texts = [draw_text(rng, binary) for _ in range(rng.randrange(60))]
+            for text, code in zip(texts, pool.intern(texts).tolist(), strict=True):
+                assert codes.setdefault(text, code) == code
+            if rng.random() < 0.6:
+                assert pool.sorted_texts() == sorted(codes)
+        assert len(pool) == len(codes)
+        assert {text: code for code, text in enumerate(pool.texts)} == codes
+        compare_with(pool, codes, rng, binary)
+
+
+def compare_with(pool: Pool, codes: dict[Any, int], rng: random.Random, binary: bool) -> None:
+    ordered = sorted(codes)
+    assert [ordered.index(text) for text in pool.texts] == pool.ranks().tolist()
+    sought = [draw_text(rng, binary) for _ in range(20)] + ordered[::3]
+    other = Pool(dict.fromkeys(sought))
+    assert other.codes_in(pool).tolist() == [codes.get(text, -1) for text in other.texts]
+    places = [2 * bisect_left(ordered, text) + (text in codes) for text in other.texts]
+    assert other.places_in(pool).tolist() == places
+    assert [pool.find(text) for text in sought] == [codes.get(text, -1) for text in sought]
+    prefixes = [text[: rng.randrange(4)] for text in sought]
+    low, high = prefix_bounds(pool, Texts.of(prefixes))
+    for prefix, first, last in zip(prefixes, low.tolist(), high.tolist(), strict=True):
+        assert ordered[first : last + 1] == [text for text in ordered if text.startswith(prefix)]
+    kept = sorted(rng.sample(range(len(codes)), rng.randrange(1, len(codes) + 1)))
+    rebuilt = pool.rebuilt(np.array(kept))
+    assert rebuilt.texts == pool.decode(np.array(kept))
+    assert [rebuilt.find(text) for text in rebuilt.texts] == list(range(len(kept)))
+
+
+@pytest.mark.usefixtures("_kernels")
+def test_long_and_hostile_texts_are_told_apart() -> None:
+    long = "x" * (1 << 20)
+    texts = [*HOSTILE, long, long + "\0", long + "a", "y" + long]
+    pool = Pool(texts)
+    assert len(pool) == len(texts)
+    assert pool.sorted_texts() == sorted(texts)
+    assert pool.find(long + "b") == -1
+    assert pool.texts.lengths_in_points().tolist() == list(map(len, texts))
+
+
+def test_hashes_never_change() -> None:
+    texts = Texts.of(["", "a", "a\0", "12345678", "123456789", "\U0001d11e"])
+    found = plain.hash_slices(texts.heap, texts.starts, texts.lengths, np.uint64(7))
+    assert [f"{word:016x}" for word in found.tolist()] == GOLDEN
+
+
+def test_both_sets_of_kernels_agree() -> None:
+    pytest.importorskip("numba")
+    from crescando.engine.kernels.texts_compiled import COMPILED
+
+    rng = random.Random(5)
+    items = [bytes(rng.choice(b"ab\0\xff") for _ in range(rng.randrange(30))) for _ in range(500)]
+    texts = Texts.of(items)
+    heap, starts, lengths = texts.heap, texts.starts, texts.lengths
+    other = np.array(rng.sample(range(500), 500))
+    pairs = (heap, starts, lengths, heap, starts[other], lengths[other])
+    for name in ("equal_slices", "compare_slices"):
+        expected = getattr(plain.PLAIN, name)(*pairs)
+        assert np.array_equal(getattr(COMPILED, name)(*pairs), expected)
+    assert expected.tolist() == [(a > items[b]) - (a < items[b]) for a, b in zip(items, other, strict=True)]
+    for made in (plain.PLAIN, COMPILED):
+        assert made.gather_slices(heap, starts[other], lengths[other]).tobytes() == b"".join(
+            items[place] for place in other
+        )
+    one, two = (made.hash_slices(heap, starts, lengths, np.uint64(9)) for made in (plain.PLAIN, COMPILED))
+    assert np.array_equal(one, two)
+
+
+@pytest.mark.parametrize("texts", [["a\ud800"], ["a", b"a"], [b"a", "a"], [1]])
+def test_what_is_no_text_is_refused(texts: list[Any]) -> None:
+    with pytest.raises(TypeMismatchError):
+        Texts.of(texts)
+
+
+@pytest.mark.parametrize(
+    ("heap", "offsets"),
+    [
+        (b"ab", [0, 3]),
+        (b"ab", [0, 2, 1, 2]),
+        (b"ab", [1, 2]),
+        (b"\xff", [0, 1]),
+        ("é".encode(), [0, 1, 2]),
+        (b"ab", []),
+        ("\ud800".encode("utf-8", "surrogatepass"), [0, 3]),
+    ],
+)
+def test_malformed_lists_are_refused(heap: bytes, offsets: list[int]) -> None:
+    texts = Texts(np.frombuffer(heap, np.uint8), np.array(offsets, np.int64))
+    with pytest.raises(TypeMismatchError):
+        texts.check()
+
+
+def test_lists_travel() -> None:
+    for items in ([], HOSTILE, [text.encode("utf-16") for text in HOSTILE]):
+        texts = Texts.of(items)
+        arrived = Texts.from_wire(texts.to_wire())
+        assert arrived == items
+        arrived.check()
+        for cut in range(len(texts.to_wire())):
+            try:
+                Texts.from_wire(texts.to_wire()[:cut]).check()
+            except (ValueError, TypeMismatchError):
+                continue
+            pytest.fail(f"{cut} bytes of a list were taken for all of it")
+
+
+class TestCodes:
+    def test_codes_are_as_narrow_as_they_can_be_and_grow(self) -> None:
+        bench = Bench(table(("s", STRING)))
+        for count in (200, 300, 40_000):
+            bench.load(*((count * 100_000 + i, f"text {i}") for i in range(count)))
+            segment = bench.engine._tables[1].segments[0][-1]
+            assert segment.data[1].dtype == code_dtype(count)
+            assert bench.engine.statistics()["rows"] == len(bench.read(None, names=("s",)))
+        where = apply("=", bench.col("s"), par(0, STRING))
+        assert len(bench.read(where, "text 39999", names=("k",))) == 1
+        assert len(bench.read(where, "text 7", names=("k",))) == 3
+
+    def test_texts_that_no_row_has_are_dropped_unseen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tables, "POOL_TEXTS_MIN", 16)
+        still, churned = (Bench(table(("s", STRING), ("t", BYTES))) for _ in range(2))
+        rows = [(k, None if k % 7 == 0 else f"row {k % 5}", bytes([k])) for k in range(30)]
+        still.load(*rows)
+        churned.load(*rows)
+        where = apply("=", churned.col("k"), par(0, INT64))
+        update = churned.update_shape(where, s=par(1, STRING), t=par(2, BYTES))
+        for turn in range(300):
+            churned.run(churned.operation(update, turn % 30, f"new {turn}", b"%d" % turn))
+            if turn % 50 == 0:
+                churned.run(churned.insert((1_000 + turn, "gone", None)))
+                assert len(churned.read(None)) == 31
+                churned.run(churned.operation(Shape(Kind.DELETE, 1, 1, where), 1_000 + turn))
+        for k, s, t in rows:
+            churned.run(churned.operation(update, k, s, t))
+        owned = churned.engine._tables[1]
+        assert owned.n_collections > 5
+        assert len(owned.pools[1]) < 100
+        assert churned.read(None) == still.read(None)
+        digests = [bench.engine.digest(1, bench.engine._arcs[0]) for bench in (still, churned)]
+        assert digests[0] == digests[1]
+        ranged = apply("<", churned.col("s"), par(0, STRING))
+        assert churned.read(ranged, "row 3") == still.read(ranged, "row 3")
+
+
+class TestBytes:
+    def test_bytes_are_compared_by_bytes_and_keep_every_one(self) -> None:
+        values = [b"", b"\0", b"a", b"a\0", b"\xff\xfe", b"\x80", None]
+        bench = Bench(table(("b", BYTES)))
+        bench.load(*enumerate(values))
+        column, given = bench.col("b"), par(0, BYTES)
+        for wanted in [value for value in values if value is not None]:
+            for op, holds in (("=", bytes.__eq__), ("<", bytes.__lt__), (">=", bytes.__ge__)):
+                expected = [v for v in values if v is not None and holds(v, wanted)]
+                found = bench.read(apply(op, column, given), wanted, names=("b",))
+                assert sorted(found) == sorted(expected), (op, wanted)
+        found = bench.read(
+            apply("in", column, par(0, BYTES, many=True)), (b"a", b"\xff\xfe", None), names=("b",)
+        )
+        assert sorted(found) == [b"a", b"\xff\xfe"]
+        assert bench.compute(apply("length", column)) == [0, 1, 1, 2, 2, 1, None]
+        assert bench.compute(apply("concat", column, given), b"\xc3")[:3] == [b"\xc3", b"\0\xc3", b"a\xc3"]
+        second = apply("substr", column, par(0, INT64))
+        assert bench.compute(second, 2) == [b"", b"", b"", b"\0", b"\xfe", b"", None]
+        assert bench.aggregate("max", column) == b"\xff\xfe"
+
+    @pytest.mark.parametrize("op", ["lower", "upper"])
+    def test_text_functions_do_not_take_bytes(self, op: str) -> None:
+        bench = Bench(table(("b", BYTES)))
+        with pytest.raises(TypeMismatchError):
+            apply(op, bench.col("b"))
+        with pytest.raises(TypeMismatchError):
+            apply("=", bench.col("b"), par(0, STRING))
+        with pytest.raises(TypeMismatchError):
+            apply("like", bench.col("b"), par(0, STRING))
