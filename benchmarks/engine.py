@@ -48,8 +48,6 @@ KEYS = tuple(f"E{number}" for number in range(1, 12))
 def measure(plan: Plan, wanted: Sequence[str], out: Path) -> dict[str, Any]:
     """Take the wanted measures; one that fails is told as such and the others go on."""
     stock = Stock(plan)
-    # What is imported for good need not be looked at before each timing, for ours and rivals alike.
-    gc.freeze()
     told: dict[str, Any] = {}
     try:
         for key, take in MEASURES.items():

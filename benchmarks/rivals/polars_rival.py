@@ -24,7 +24,7 @@ class Polars(Rival):
         import polars as pl
 
         self.frame: Any = pl.from_arrow(table)
-        self.coded = self.frame.with_columns(pl.col("rloc").cast(pl.Categorical))
+        self.coded: Any = self.frame.with_columns(pl.col("rloc").cast(pl.Categorical))
 
     def close(self) -> None:
         self.__dict__.pop("frame", None)
@@ -66,7 +66,7 @@ class Polars(Rival):
             return joined.sort("op").collect(engine="streaming").to_arrow()
 
         def filtered(work: Points) -> pa.Table:
-            wanted = keys(work).collect()
+            wanted: Any = keys(work).collect()
             kept = self.frame.lazy().filter(pl.col(work.column).is_in(wanted[work.column].implode()))
             joined = kept.join(wanted.lazy(), on=work.column).select("op", *outputs(work))
             return joined.sort("op").collect().to_arrow()
@@ -92,14 +92,18 @@ class Polars(Rival):
 
         def equal(work: Spans) -> pa.Table:
             ops, keys, days = exploded(work.keys, work.lows, work.highs)
-            wanted = pl.DataFrame({"op": ops, "origin": keys, "dep_date": pl.Series(days, dtype=pl.Int32)})
+            wanted: Any = pl.DataFrame(
+                {"op": ops, "origin": keys, "dep_date": pl.Series(days, dtype=pl.Int32)}
+            )
             wanted = wanted.with_columns(pl.col("dep_date").cast(pl.Date))
             joined = self.frame.lazy().join(wanted.lazy(), on=["origin", "dep_date"])
             return joined.select("op", *OUTPUTS).sort("op").collect().to_arrow()
 
         def equal_from_keys(work: Spans) -> pa.Table:
             ops, keys, days = exploded(work.keys, work.lows, work.highs)
-            wanted = pl.DataFrame({"op": ops, "origin": keys, "dep_date": pl.Series(days, dtype=pl.Int32)})
+            wanted: Any = pl.DataFrame(
+                {"op": ops, "origin": keys, "dep_date": pl.Series(days, dtype=pl.Int32)}
+            )
             wanted = wanted.with_columns(pl.col("dep_date").cast(pl.Date)).lazy()
             joined = wanted.join(self.frame.lazy(), on=["origin", "dep_date"], maintain_order="left")
             return joined.select("op", *OUTPUTS).collect().to_arrow()

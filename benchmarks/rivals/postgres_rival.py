@@ -268,7 +268,7 @@ class Postgres(Rival):
 
 def _pipelined(link: Any, operations: Sequence[tuple[str, str | None]]) -> list[list[Any]]:
     """Do operations in their order, without waiting for each answer."""
-    answers = []
+    answers: list[list[Any]] = []
     with link.transaction():
         for start in range(0, len(operations), PIPELINED):
             with link.pipeline():

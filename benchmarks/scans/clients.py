@@ -164,7 +164,7 @@ def _shapes(stock: Stock, at_once: int) -> list[tuple[str, list[tuple[Any, ...]]
     ]
     for first, second in pairs[:N_SHAPES]:
         if second is None:
-            constants = [(a,) for a in values[first] if a is not None]
+            constants: list[tuple[Any, ...]] = [(a,) for a in values[first] if a is not None]
             shapes.append((f"{first} = ?", constants[:n]))
         else:
             both = zip(values[first], values[second], strict=True)

@@ -27,17 +27,19 @@ from benchmarks.tickets.work import (
     TextSpans,
 )
 from crescando.client.arrow import arrow_table
-from crescando.client.columns import take
+from crescando.client.columns import take, text_column
 from crescando.client.inference import schema_from
 from crescando.client.intake import Intake, take_in
 from crescando.client.loading import load_requests
 from crescando.client.template import bind_template
 from crescando.client.textual import read_template, update_template
 from crescando.engine.base import Results, Rows
+from crescando.engine.operations import Entry, Operations
 from crescando.engine.partition import ring_positions
+from crescando.engine.plan import make_plan
 from crescando.engine.scan import ScanEngine
-from crescando.engine.statement import Kind, Operation, Shape
-from crescando.schema import TableSchema
+from crescando.engine.statement import PHYSICAL, Column, Kind, Operation, Shape
+from crescando.schema import DataType, TableSchema
 from crescando.types import FULL_RING, RING_MAX, KeyRange, ProcessId, Scope
 
 CLIENT = ProcessId("client", "bench")
@@ -120,41 +122,61 @@ class EngineSide:
 
     def operations(
         self, shape: Shape, parameters: Sequence[tuple[Any, ...]], scope: Scope = (FULL_RING,)
-    ) -> list[Operation]:
-        """Give operations of one shape, in order."""
+    ) -> list[Operations]:
+        """Give operations of one shape, in order: one run, its constants as columns."""
         begin = self._position + 1
         self._position += len(parameters)
-        return [
-            Operation(position, CLIENT, position, shape, each, scope)
-            for position, each in enumerate(parameters, begin)
-        ]
+        numbers = np.arange(begin, begin + len(parameters))
+        columns = self._columns(shape, parameters)
+        return [Operations(numbers, numbers, CLIENT, shape, scope, columns)]
 
-    def execute(self, operations: Sequence[Operation]) -> list[Results]:
+    def _columns(self, shape: Shape, parameters: Sequence[tuple[Any, ...]]) -> tuple[Column, ...]:
+        kinds = {each.index: each.type for each in make_plan(shape, self.schema).parameters}
+        columns = []
+        for index, values in enumerate(zip(*parameters, strict=True)):
+            kind = kinds[index]
+            if kind is DataType.STRING:
+                columns.append(text_column(kind, values, None))
+            else:
+                columns.append(Column(kind, np.array(values, PHYSICAL[kind])))
+        return tuple(columns)
+
+    def execute(self, operations: Sequence[Entry]) -> list[Results]:
         """Execute on every partition, at the same time."""
         if self._threads is None:
             return self.engines[0].execute(operations)
         tasks = [self._threads.submit(engine.execute, operations) for engine in self.engines]
         return [results for task in tasks for results in task.result()]
 
-    def rows(self, operations: Sequence[Operation]) -> list[Rows]:
+    def rows(self, operations: Sequence[Entry]) -> list[Rows]:
         """Execute reads of one shape; give each partition's rows, as columns of numbers and codes."""
-        found = []
+        found: list[Rows] = []
         for results in self.execute(operations):
             assert not results.failed, results.failed[:1]
             found.extend(results.rows)
         return found
 
-    def arrow(self, operations: Sequence[Operation]) -> pa.Table:
+    def arrow(self, operations: Sequence[Operations]) -> pa.Table:
         """Execute reads of one shape; give their rows with real texts, in the operations' order."""
-        return arrow_of(self.rows(operations))
+        return arrow_of(self.rows(operations), int(operations[0].position[0]))
 
-    def affected(self, operations: Sequence[Operation]) -> int:
+    def affected(self, operations: Sequence[Entry]) -> int:
         """Execute writes; give how many rows they changed."""
         affected = 0
         for results in self.execute(operations):
             assert not results.failed, results.failed[:1]
             affected += sum(count.affected for written in results.written for count in written.counts)
         return affected
+
+    def miles(self) -> int:
+        """Give a checksum of the column that updates change."""
+        names = self.schema.column_names
+        total = 0
+        for engine in self.engines:
+            columns = engine.export(TABLE_ID, FULL_RING)
+            miles, tickets = (columns[names.index(name)].values for name in ("miles", "ticket_id"))
+            total += int(np.sum(miles.astype(np.int64) * (tickets % 1000)))
+        return total
 
     # The work of the measures.
 
@@ -192,15 +214,24 @@ def span_sample(column: str) -> list[Any]:
     return [dt.datetime(2024, 1, 1, tzinfo=dt.UTC)] * 2
 
 
-def arrow_of(parts: Sequence[Rows]) -> pa.Table:
-    """Give the rows of all partitions as one table, in the operations' order."""
+def arrow_of(parts: Sequence[Rows], first: int) -> pa.Table:
+    """Give the rows of all partitions and pieces as one table, in the operations' order.
+
+    Parameters
+    ----------
+    parts : sequence of Rows
+    first : int
+        Number of the operation that is 0 in the column ``op``.
+    """
     tables, orders = [], []
     for rows in parts:
-        op = np.repeat(np.arange(len(rows.number)), np.diff(rows.offsets))
-        table = arrow_table(rows.names, rows.columns)
-        tables.append(table.add_column(0, "op", pa.array(op)))
+        op = np.repeat(rows.number - first, np.diff(rows.offsets))
+        tables.append(arrow_table(rows.names, rows.columns).add_column(0, "op", pa.array(op)))
         orders.append(op)
     if len(tables) == 1:
         return tables[0]
-    order = np.argsort(np.concatenate(orders), kind="stable")
-    return pa.concat_tables(tables).take(pa.array(order))
+    ops = np.concatenate(orders)
+    whole = pa.concat_tables(tables)
+    if (np.diff(ops) >= 0).all():
+        return whole
+    return whole.take(pa.array(np.argsort(ops, kind="stable")))

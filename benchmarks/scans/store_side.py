@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.rivals.base import Ways
 from benchmarks.tickets.work import OUTPUTS, Changes, Mixed
+from crescando import agg, col
 
 WHERE = "rloc = ?"
 
@@ -58,8 +59,8 @@ class StoreSide:
 
     def miles(self) -> int:
         """Give a checksum of the column that updates change."""
-        answer = self.table.select(["ticket_id", "miles"]).to_numpy()
-        return int((answer["miles"].astype("int64") * (answer["ticket_id"] % 1000)).sum())
+        answer = self.table.aggregate(total=agg.sum(col("miles") * (col("ticket_id") % 1000)))
+        return int(answer.rows()[0][0])
 
 
 def _rows(handles: Sequence[Any], statuses: Sequence[str | None]) -> list[list[tuple[Any, ...]]]:

@@ -20,7 +20,8 @@ from benchmarks.scans.plan import Stock
 from benchmarks.tickets.generate import tickets
 from benchmarks.tickets.work import OUTPUTS, Draw
 from benchmarks.verdicts import Goal, Outcome, judge, spread
-from crescando.engine.statement import Operation
+from crescando.engine.operations import Operations
+from crescando.engine.statement import Shape
 
 LARGE_ROWS = 6_000_000
 ARCS = 3
@@ -28,7 +29,6 @@ ARCS = 3
 
 PIECE_ROWS = 1_000_000
 FEW, MANY = 1_000, 10_000
-READ_BYTES = 1 << 29
 NOTHING = -1
 """A passenger number that nobody has."""
 
@@ -49,24 +49,24 @@ class Volume:
         self.draw = Draw(first, plan.seed + 2)
         self.few, self.many = min(FEW, plan.batch), min(MANY, plan.batch)
 
-    def reads(self, n: int, columns: Sequence[str] = OUTPUTS, *, in_scopes: bool = True) -> list[Operation]:
-        """Give point reads, each of which asks one arc, in turn, or the whole ring."""
-        work = self.draw.points(n)
+    def reads(self, n: int, columns: Sequence[str] = OUTPUTS, *, in_scopes: bool = True) -> list[Operations]:
+        """Give point reads: a third of them in the scope of each arc, or all of the whole ring."""
+        keys = [(key,) for key in self.draw.points(n).keys]
         shape = self.side.read("rloc = ?", ["x"], columns)
-        operations = self.side.operations(shape, [(key,) for key in work.keys])
-        return self._scoped(operations) if in_scopes else operations
+        return self._in_scopes(shape, keys) if in_scopes else self.side.operations(shape, keys)
 
-    def writes(self, n: int) -> list[Operation]:
+    def writes(self, n: int) -> list[Operations]:
         """Give updates, in scopes of one arc each as far as their reports go."""
         work = self.draw.changes(n)
         shape = self.side.update("rloc = ?", "miles = miles + ?", [1, "x"])
-        return self._scoped(self.side.operations(shape, list(zip(work.deltas, work.keys, strict=True))))
+        return self._in_scopes(shape, list(zip(work.deltas, work.keys, strict=True)))
 
-    def _scoped(self, operations: Sequence[Operation]) -> list[Operation]:
-        scopes = [(arc,) for arc in self.side.arcs[0]]
+    def _in_scopes(self, shape: Shape, parameters: Sequence[tuple[Any, ...]]) -> list[Operations]:
+        share = -(-len(parameters) // ARCS)
         return [
-            Operation(o.position, o.sender, o.number, o.shape, o.parameters, scopes[place % ARCS])
-            for place, o in enumerate(operations)
+            run
+            for place, arc in enumerate(self.side.arcs[0])
+            for run in self.side.operations(shape, parameters[place * share : (place + 1) * share], (arc,))
         ]
 
 
@@ -81,7 +81,7 @@ def _trials(stock: Stock, make: Callable[[], Any], do: Callable[[Any], Any]) -> 
     count = 1
     for turn in range(stock.plan.trials + 1):
         operations = make()
-        count = len(operations)
+        count = sum(map(len, operations))
         taken_s, _ = timed(do, operations)
         if turn:
             seconds.append(taken_s)
@@ -132,36 +132,42 @@ def e7(stock: Stock) -> Outcome:
     )
 
 
-def read_bandwidth(trials: int) -> dict[str, Any]:
+def read_bandwidth(n_bytes: int, trials: int) -> dict[str, Any]:
     """Give what one core reads in sequence, in GB/s."""
-    values = np.ones(READ_BYTES // 8, np.int64)
+    values = np.ones(n_bytes // 8, np.int64)
     try:
         import numba
     except ImportError:
-        total, how = (lambda array: int(array.sum())), "numpy sum"
+        summed: Callable[[Any], Any] = np.sum
+        how = "numpy sum"
     else:
+        how = "numba sum"
 
-        @numba.njit(nogil=True)
-        def summed(array: Any) -> int:
+        def in_a_loop(array: Any) -> int:
             total = 0
             for place in range(array.size):
                 total += array[place]
             return total
 
-        total, how = summed, "numba sum"
-    total(values)
+        summed = numba.njit(nogil=True)(in_a_loop)
+    summed(values)
     rates = []
     for _ in range(trials):
-        taken_s, found = timed(total, values)
+        taken_s, found = timed(summed, values)
         assert found == values.size
         rates.append(values.nbytes / taken_s / 1e9)
     return {"gb_s": spread(rates), "how": how}
 
 
+def bandwidth_of(stock: Stock) -> dict[str, Any]:
+    """Give the read bandwidth of this run, measured once."""
+    return stock.kept("bandwidth", lambda: read_bandwidth(stock.plan.read_bytes, max(stock.plan.trials, 3)))
+
+
 def e8(stock: Stock) -> Outcome:
     """How near a probe and a whole cycle come to reading the column, and what a second core adds."""
     volume = _volume(stock)
-    memory = read_bandwidth(max(stock.plan.trials, 3))
+    memory = bandwidth_of(stock)
     bandwidth = memory["gb_s"]["median"] * 1e9
     probe_s = _probe_seconds_per_row(stock, volume)
     probed = 8 / probe_s
@@ -212,7 +218,7 @@ def _probe_seconds_per_row(stock: Stock, volume: Volume) -> float:
     return (gained_s if gained_s > 0 else medians[volume.n_rows]) / (volume.n_rows - small_rows)
 
 
-def _by_customer(volume: Volume) -> list[Operation]:
+def _by_customer(volume: Volume) -> list[Operations]:
     numbers = volume.draw.numbers(volume.few, "customer_no")
     shape = volume.side.read("customer_no = ?", [1])
     return volume.side.operations(shape, [(number,) for number in numbers])
@@ -240,7 +246,7 @@ def _one_and_two(stock: Stock) -> tuple[Timing, Timing]:
 def sweep(stock: Stock, batches: Sequence[int]) -> dict[str, Any]:
     """Point reads at batches of many sizes, arrays in and out, on one thread; with the limit of memory."""
     side = stock.engine()
-    bandwidth = read_bandwidth(3)["gb_s"]["median"] * 1e9
+    bandwidth = bandwidth_of(stock)["gb_s"]["median"] * 1e9
     shape = side.read("rloc = ?", ["x"])
     told = {}
     for n in batches:
