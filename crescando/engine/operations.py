@@ -140,8 +140,19 @@ class Members:
                 given.append(piece.keep(chosen))
             else:
                 given.append([row for row, wanted in zip(piece, chosen.tolist(), strict=True) if wanted])
-        arrays = (self.order, self.position, self.number, self.sender, self.scope)
-        return Members(*(array[kept] for array in arrays), self.senders, self.scopes, given)
+        return self._picked(kept, given)
+
+    def _picked(self, places: I64 | Mask, given: list[list[tuple[Any, ...]] | Operations]) -> Members:
+        return Members(
+            self.order[places],
+            self.position[places],
+            self.number[places],
+            self.sender[places],
+            self.scope[places],
+            self.senders,
+            self.scopes,
+            given,
+        )
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Give the parameters of each."""
@@ -258,9 +269,7 @@ def merge(pieces: Sequence[Members]) -> Members:
         return whole
     by_order = np.argsort(whole.order)
     rows = whole.rows()
-    arrays = (whole.order, whole.position, whole.number, whole.sender, whole.scope)
-    given: list[list[tuple[Any, ...]] | Operations] = [[rows[place] for place in by_order.tolist()]]
-    return Members(*(array[by_order] for array in arrays), whole.senders, whole.scopes, given)
+    return whole._picked(by_order, [[rows[place] for place in by_order.tolist()]])
 
 
 def _rows(given: list[tuple[Any, ...]] | Operations) -> list[tuple[Any, ...]]:

@@ -44,7 +44,8 @@ class Tally:
         self._arcs = arcs
         self._n_arcs = max(len(arcs), 1)
         self._affected: list[I64] = []
-        self._counts: list[list[int]] | None = None
+        self._counts: I64 | None = None
+        self._known: dict[tuple[int, ...], tuple[Count, ...]] = {}
         self._n_operations = n_operations
         self._failures = Failures()
         self._returned: dict[int, ReturnedRows] = {}
@@ -74,32 +75,39 @@ class Tally:
         """
         if self._counts is None:
             self._counts = self._sum()
-        zeros = tuple(Count(arc, 0, 0) for arc in self._arcs)
         kept = self._returned.get(id(group))
         returned = {} if kept is None else kept.by_cell()
+        special = {cell // self._n_arcs for cell in (*self._failures.counts, *returned)}
         answers = []
-        members = group.members
+        members, counts = group.members, self._counts
         named = zip(members.number.tolist(), members.position.tolist(), members.order.tolist(), strict=True)
-        for number, position, place in named:
-            start = place * self._n_arcs
-            row = self._counts[place]
-            failed = any(start + arc in self._failures.counts for arc in range(len(self._arcs)))
-            if not failed and not any(row):
-                told = zeros
-            else:
+        for (number, position, place), row in zip(
+            named, map(tuple, counts[members.order].tolist()), strict=True
+        ):
+            if place in special:
+                start = place * self._n_arcs
                 told = tuple(
-                    self._count(arc, start, row[arc], returned.get(start + arc, ()))
-                    for arc in range(len(self._arcs))
+                    self._count(arc, start, affected, returned.get(start + arc, ()))
+                    for arc, affected in enumerate(row)
                 )
+            else:
+                told = self._plain(row)
             answers.append(Written(number, position, told))
         return answers
 
-    def _sum(self) -> list[list[int]]:
-        size = self._n_operations * self._n_arcs
+    def _plain(self, row: tuple[int, ...]) -> tuple[Count, ...]:
+        """Give the counts of a write that affected so many rows of each arc, and no more; few differ."""
+        known = self._known.get(row)
+        if known is None:
+            counts = zip(self._arcs, row, strict=True)
+            known = self._known[row] = tuple(Count(arc, affected, 0) for arc, affected in counts)
+        return known
+
+    def _sum(self) -> I64:
+        size = self._n_operations * len(self._arcs)
         every = np.concatenate([np.zeros(0, np.int64), *self._affected])
-        counted = np.bincount(every, minlength=size).reshape(self._n_operations, self._n_arcs)
-        rows: list[list[int]] = counted.tolist()
-        return rows
+        counted: I64 = np.bincount(every, minlength=size)[:size]
+        return counted.reshape(self._n_operations, len(self._arcs))
 
     def _count(self, arc: int, start: int, affected: int, returned: tuple[Column, ...]) -> Count:
         failure = self._failures.smallest.get(start + arc)

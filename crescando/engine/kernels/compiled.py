@@ -43,7 +43,7 @@ def find_direct(keys: NDArray[Any], base: int, bits: U64, slots: I32) -> tuple[I
     span = np.uint64(slots.size)
     low = np.uint64(base)
     rows = np.empty(n, np.int64)
-    found = 0
+    found = np.int64(0)
     for i in range(n):
         offset = np.uint64(np.int64(keys[i])) - low
         inside = offset < span
@@ -63,7 +63,7 @@ def find_hashed(keys: NDArray[Any], shift: int, bits: U64, heads: I64, constants
     n = keys.size
     right = np.uint64(shift)
     rows = np.empty(n, np.int64)
-    survivors = 0
+    survivors = np.int64(0)
     for i in range(n):
         at = (np.uint64(np.int64(keys[i])) * GOLDEN) >> right
         rows[survivors] = i
@@ -93,7 +93,7 @@ def find_intervals(
     last = np.uint64(64 * bits.size - 1)
     low = np.uint64(base)
     rows = np.empty(n, np.int64)
-    survivors = 0
+    survivors = np.int64(0)
     for i in range(n):
         key = np.int64(keys[i])
         at = min((np.uint64(key) - low) >> right, last)
