@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from crescando.consensus.base import Ballot
+from crescando.consensus.base import Ballot, BroadcastOutput
 from crescando.process import Output
 from crescando.routing.batch import Submission
 from crescando.routing.ecast.limits import RouterLimits
@@ -882,6 +882,39 @@ def test_a_confirmation_that_completes_nothing_leaves_nothing_to_do() -> None:
     assert others
     assert not desk.router.is_quiet
     assert to(desk.flush(), CLIENT, Stable)
+
+
+def test_a_broadcast_that_says_when_it_is_quiet_is_asked_after_an_input_or_in_time() -> None:
+    asked: list[float] = []
+
+    class Telling(ScriptedOrder):
+        is_quiet = False
+
+        def flush(self, now_s: float) -> BroadcastOutput[Batch]:
+            asked.append(now_s)
+            output = super().flush(now_s)
+            output.wake_at_s = 5.0
+            return output
+
+    order = Telling(R1)
+    order.leader = R2
+    router = Router(R1, config=CONFIG, broadcast=order)
+    router.on_start(0.0)
+    router.flush(0.0)
+
+    router.on_connected(S0, 1.0)
+    router.on_message(S0, Hello(), 1.0)
+    assert router.flush(1.0).wake_at_s == 5.0
+    router.on_message(R2, "anything", 2.0)
+    router.flush(2.0)
+    order.is_quiet = True
+    router.on_message(R2, "counted", 3.0)
+    router.flush(3.0)
+    router.on_message(S0, Fenced(Ballot(7, R2)), 4.0)
+    router.flush(4.0)
+    router.flush(5.0)
+
+    assert asked == [0.0, 2.0, 4.0, 5.0]
 
 
 def test_a_confirmation_that_makes_room_leaves_something_to_do() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict, deque
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from crescando.consensus.multipaxos.replica import Replica
@@ -18,6 +19,10 @@ class Slotted:
     parts: list[int] = field(default_factory=list)
 
 
+class Filled(msgspec.Struct):
+    parts: list[int] = []
+
+
 class Loose:
     def __init__(self) -> None:
         self.one = Slotted([1])
@@ -28,6 +33,7 @@ class Loose:
         self.members = {1, 2}
         self.column = np.array([1, 2])
         self.pair = ("fixed", [1])
+        self.filled = Filled([1])
 
 
 def test_a_copy_changes_alone_and_keeps_its_aliases() -> None:
@@ -43,6 +49,7 @@ def test_a_copy_changes_alone_and_keeps_its_aliases() -> None:
     copy.members.add(3)
     copy.column[0] = 9
     copy.pair[1].append(2)
+    copy.filled.parts.append(2)
 
     assert identity(original) == before
     assert copy.same is copy.one
@@ -51,7 +58,7 @@ def test_a_copy_changes_alone_and_keeps_its_aliases() -> None:
 
 def test_whatever_differs_gives_another_identity() -> None:
     before = identity(Loose())
-    changed = [Loose() for _ in range(7)]
+    changed = [Loose() for _ in range(8)]
     changed[0].one.parts.append(2)
     changed[1].queue.rotate()
     changed[2].ordered.move_to_end("b")
@@ -59,8 +66,9 @@ def test_whatever_differs_gives_another_identity() -> None:
     changed[4].column[1] = 1
     changed[5].same = Slotted([1])
     changed[6].pair[1].clear()
+    changed[7].filled.parts.append(2)
 
-    assert len({before, *map(identity, changed)}) == 8
+    assert len({before, *map(identity, changed)}) == 9
 
 
 def test_a_copied_member_goes_its_own_way() -> None:
