@@ -147,20 +147,33 @@ def _bucket_shift(low: I64, high: I64) -> int:
 
 def access_keys(access: Access, column: Value) -> NDArray[Any]:
     """Give a column's keys as the index of `access` expects them; NULL rows are arbitrary."""
-    data = column.data
     if column.type.is_textual and not access.is_point:
-        data = column.strings().ranks()[data]
-    elif data.dtype.kind == "f":
+        return np.ascontiguousarray(column.strings().ranks()[column.data])
+    return value_keys(column)
+
+
+def value_keys(value: Value) -> NDArray[Any]:
+    """Give the order keys of numbers, or the codes of texts, as contiguous integers of any width."""
+    data = value.data
+    if data.dtype.kind == "f":
         data = float_keys(data)
     elif data.dtype.kind == "b":
-        data = data.view(np.uint8)
+        data = np.ascontiguousarray(data).view(np.uint8)
     return np.ascontiguousarray(data)
 
 
 def bounds(access: Access, table: Table, constants: Constants) -> tuple[I64, I64, I64]:
     """Give closed intervals of keys, and the operation each belongs to; some may be empty."""
-    kind, pool = table.types[access.column], table.pools.get(access.column)
-    op, parameter = access.comparisons[0]
+    return bounds_of(
+        access.comparisons, table.types[access.column], table.pools.get(access.column), constants
+    )
+
+
+def bounds_of(
+    comparisons: tuple[tuple[str, Parameter], ...], kind: DataType, pool: Pool | None, constants: Constants
+) -> tuple[I64, I64, I64]:
+    """Give the intervals of comparisons with values of a type, of texts with codes of a pool."""
+    op, parameter = comparisons[0]
     if op == "in":
         lists = constants.many(parameter)
         keys, owners = list_keys(Value(kind, np.zeros(0, np.int64), None, None, pool), lists)
@@ -171,20 +184,21 @@ def bounds(access: Access, table: Table, constants: Constants) -> tuple[I64, I64
         return keys[fresh], keys[fresh], owners[fresh]
     n = constants.n
     low, high = np.full(n, KEY_MIN, np.int64), np.full(n, KEY_MAX, np.int64)
-    for op, parameter in access.comparisons:
-        one_low, one_high = _bounds_of(op, parameter, access, kind, pool, constants)
+    is_point = op == "="
+    for op, parameter in comparisons:
+        one_low, one_high = _bounds_of(op, parameter, is_point, kind, pool, constants)
         low, high = np.maximum(low, one_low), np.minimum(high, one_high)
     return low, high, np.arange(n)
 
 
 def _bounds_of(
-    op: str, parameter: Parameter, access: Access, kind: DataType, pool: Pool | None, constants: Constants
+    op: str, parameter: Parameter, is_point: bool, kind: DataType, pool: Pool | None, constants: Constants
 ) -> tuple[I64, I64]:
     value = constants.scalar(parameter)
     if pool is None:
         data = value.data if value.valid is None else np.where(value.valid, value.data, 0)
         low, high = key_intervals(kind.is_float, op, data, kind.scale, value.type.scale)
-    elif access.is_point:
+    elif is_point:
         low, high = _code_bounds(op, value, pool)
     else:
         low, high = _rank_bounds(op, value, pool)

@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from crescando.engine.computed import ComputedJoin, is_shared
 from crescando.engine.constants import Constants
 from crescando.engine.evaluator import Evaluator
 from crescando.engine.frame import Frame, Selection, Source
 from crescando.engine.index import PIECE_PAIRS
 from crescando.engine.join import Join
 from crescando.engine.keys import I64, Mask
-from crescando.engine.plan import Access, Composite, Plan
+from crescando.engine.plan import Access, Composite, Computed, Plan, n_nodes
 from crescando.engine.statement import Term
 from crescando.engine.table import Table
 from crescando.engine.terms import conjunction, evaluate, matches
@@ -32,7 +33,13 @@ _CROSS_ROWS_MAX = 512
 _SAMPLE_ROWS, _SAMPLE_OPERATIONS = 1_024, 64
 
 _POINT_COST, _INTERVAL_COST, _PAIR_COST = 1.0, 3.0, 30.0
-"""A look into the bitmap of points, or of intervals, per row; checking the rest, per candidate pair (measured)."""
+"""A look into the bitmap of points, or of intervals, per row; checking the rest, per candidate pair
+(measured)."""
+
+_NODE_COST = 5.0
+"""Computing one operator or column of a term, per row: a guess between a sum and a checked product."""
+
+Path = Access | Composite | Computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +82,8 @@ class Matcher:
         self._operations = operations
         self._evaluator = evaluator
         self._table = table
-        access = _choose(plan, constants, table)
-        self._join = None if access is None else Join(access, table, constants, operations)
+        path = self._choose()
+        self._join = None if path is None else self._make(path, operations)
 
     def match(self, source: Source, rows: I64 | None, skipped: Mask | None = None) -> Iterator[Matched]:
         """Give the matching pairs, in pieces.
@@ -96,11 +103,51 @@ class Matcher:
             for matched in self._match_all(some, skipped):
                 yield matched if rows is None else replace(matched, rows=rows[matched.rows])
             return
-        for at, operations in self._join.probe(source, rows):
+        for at, operations, rest in self._candidates(self._join, source, rows):
             if skipped is not None:
                 kept = ~skipped[operations]
                 at, operations = at[kept], operations[kept]
-            yield from self._filter(source, at, operations, self._join.rest)
+            yield from self._filter(source, at, operations, rest)
+
+    def _candidates(
+        self, join: Join | ComputedJoin, source: Source, rows: I64 | None
+    ) -> Iterator[tuple[I64, I64, tuple[Term, ...]]]:
+        if isinstance(join, ComputedJoin):
+            return join.candidates(source, rows)
+        return ((at, operations, join.rest) for at, operations in join.probe(source, rows))
+
+    def _make(self, path: Path, operations: I64) -> Join | ComputedJoin:
+        if isinstance(path, Computed):
+            return ComputedJoin(path, self._constants, operations, self._evaluator)
+        return Join(path, self._table, self._constants, operations)
+
+    def _choose(self) -> Path | None:
+        """Choose the access path that costs least on a sample of the rows."""
+        plan = self._plan
+        paths: list[Path] = [*plan.accesses, *plan.composites]
+        paths.extend(
+            path for path in plan.computed if is_shared(path.term, self._constants, self._operations)
+        )
+        if len(paths) <= 1:
+            return paths[0] if paths else None
+        costs = [self._cost(path) for path in paths]
+        return paths[costs.index(min(costs))]
+
+    def _cost(self, path: Path) -> float:
+        """Estimate the time per row that a path takes, in that of one look into a bitmap."""
+        n_operations = self._constants.n
+        chosen = np.arange(0, n_operations, max(n_operations // _SAMPLE_OPERATIONS, 1))
+        join = self._make(path, chosen)
+        n_rows = n_pairs = 0
+        for block, rows in self._table.sample(_SAMPLE_ROWS):
+            n_rows += len(rows)
+            n_pairs += sum(len(found) for found, _ in join.probe(block, rows))
+        share = n_pairs / max(n_rows * len(chosen), 1)
+        if isinstance(path, Computed):
+            probes = _NODE_COST * n_nodes(path.term) + (_POINT_COST if path.is_point else _INTERVAL_COST)
+        else:
+            probes = sum(_POINT_COST if part.is_point else _INTERVAL_COST for part in path.parts)
+        return probes + _PAIR_COST * share * n_operations
 
     def _filter(
         self, source: Source, rows: I64, operations: I64, terms: tuple[Term, ...]
@@ -159,26 +206,3 @@ class Matcher:
                 some = operations[start : start + step]
                 rows, items = np.tile(found.rows, len(some)), np.repeat(some, len(found.rows))
                 yield Matched(rows, items, None if found.errors is None else np.tile(found.errors, len(some)))
-
-
-def _choose(plan: Plan, constants: Constants, table: Table) -> Access | Composite | None:
-    """Choose the access path that costs least on a sample of the rows."""
-    paths: list[Access | Composite] = [*plan.accesses, *plan.composites]
-    if len(paths) <= 1:
-        return paths[0] if paths else None
-    costs = [_cost(path, constants, table) for path in paths]
-    return paths[costs.index(min(costs))]
-
-
-def _cost(path: Access | Composite, constants: Constants, table: Table) -> float:
-    """Estimate the time per row that a path takes, in that of one look into a bitmap."""
-    n_operations = constants.n
-    chosen = np.arange(0, n_operations, max(n_operations // _SAMPLE_OPERATIONS, 1))
-    join = Join(path, table, constants, chosen)
-    n_rows = n_pairs = 0
-    for block, rows in table.sample(_SAMPLE_ROWS):
-        n_rows += len(rows)
-        n_pairs += sum(len(found) for found, _ in join.probe(block, rows))
-    share = n_pairs / max(n_rows * len(chosen), 1)
-    probes = sum(_POINT_COST if part.is_point else _INTERVAL_COST for part in path.parts)
-    return probes + _PAIR_COST * share * n_operations

@@ -4,7 +4,7 @@ Rules of the file: a plan is a function of shape and schema alone, so it is
 made once and kept. An *access path* is a part of the predicate that a
 predicate index can serve: it must be TRUE for the whole to be TRUE or ERROR,
 and is never an ERROR itself (plain columns and constants only), which is why
-rows that fail it may be skipped.
+rows that fail it may be skipped. A computed term serves too, with more care.
 """
 
 from __future__ import annotations
@@ -69,6 +69,33 @@ class Composite:
 
 
 @dataclass(frozen=True, slots=True)
+class Computed:
+    """Comparisons of one computed term with constants, all of which must hold.
+
+    Unlike a column a term can be an ERROR; see `engine.computed`.
+
+    Attributes
+    ----------
+    term : Apply
+        Of any type but texts; it may have parameters of its own, but no lists.
+    comparisons : tuple of (str, Parameter)
+        As of `Access`.
+    rest, whole : tuple of Term
+        The predicate's other conjuncts, and all of them.
+    """
+
+    term: Apply
+    comparisons: tuple[tuple[str, Parameter], ...]
+    rest: tuple[Term, ...]
+    whole: tuple[Term, ...]
+
+    @property
+    def is_point(self) -> bool:
+        """Whether the term must equal a constant (or one of a list)."""
+        return any(op in ("=", "in") for op, _ in self.comparisons)
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A shape made ready.
 
@@ -80,6 +107,7 @@ class Plan:
     accesses : tuple of Access
         Points before intervals.
     composites : tuple of Composite
+    computed : tuple of Computed
     parameters : tuple of Parameter
     tests_constants : bool
         Whether the predicate has parameters.
@@ -92,6 +120,7 @@ class Plan:
     conjuncts: tuple[Term, ...]
     accesses: tuple[Access, ...]
     composites: tuple[Composite, ...]
+    computed: tuple[Computed, ...]
     parameters: tuple[Parameter, ...]
     tests_constants: bool
     tested: frozenset[int]
@@ -127,6 +156,7 @@ def make_plan(shape: Shape, schema: TableSchema) -> Plan:
         conjuncts=conjuncts,
         accesses=accesses,
         composites=_composites(accesses, conjuncts),
+        computed=_computed(conjuncts),
         parameters=parameters_of(shape),
         tests_constants=shape.where is not None and bool(parameters_in((shape.where,))),
         tested=frozenset().union(*map(columns_of, conjuncts)),
@@ -148,6 +178,17 @@ def columns_of(term: Term) -> frozenset[int]:
     return frozenset(found)
 
 
+def n_nodes(term: Term) -> int:
+    """Count the operators, columns and parameters of a term."""
+    count, pending = 0, [term]
+    while pending:
+        node = pending.pop()
+        count += 1
+        if isinstance(node, Apply):
+            pending.extend(node.args)
+    return count
+
+
 def _flatten(term: Term) -> list[Term]:
     if isinstance(term, Apply) and term.op == "and":
         return [part for argument in term.args for part in _flatten(argument)]
@@ -155,31 +196,54 @@ def _flatten(term: Term) -> list[Term]:
 
 
 def _accesses(conjuncts: tuple[Term, ...]) -> tuple[Access, ...]:
-    """Group comparisons by column; an IN is an access path of its own."""
-    by_column: dict[int, dict[int, tuple[str, Parameter]]] = {}
-    lists: list[tuple[int, int, Parameter]] = []
-    for place, term in enumerate(conjuncts):
-        found = _comparison(term)
+    accesses = [
+        Access(term.column, comparisons, rest)
+        for term, comparisons, rest in _compared(conjuncts)
+        if isinstance(term, ColumnRef)
+    ]
+    return tuple(sorted(accesses, key=lambda access: not access.is_point))
+
+
+def _computed(conjuncts: tuple[Term, ...]) -> tuple[Computed, ...]:
+    return tuple(
+        Computed(term, comparisons, rest, conjuncts)
+        for term, comparisons, rest in _compared(conjuncts)
+        if isinstance(term, Apply)
+        and not term.type.is_textual
+        and columns_of(term)
+        and not any(parameter.many for parameter in parameters_in((term,)))
+    )
+
+
+def _compared(
+    conjuncts: tuple[Term, ...],
+) -> list[tuple[Term, tuple[tuple[str, Parameter], ...], tuple[Term, ...]]]:
+    """Group comparisons with constants by what is compared; an IN is a group of its own.
+
+    Gives for each the term, its comparisons, and the other conjuncts.
+    """
+    by_term: dict[Term, dict[int, tuple[str, Parameter]]] = {}
+    lists: list[tuple[int, Term, Parameter]] = []
+    for place, conjunct in enumerate(conjuncts):
+        found = _comparison(conjunct)
         if found is None:
             continue
-        column, op, parameter = found
+        term, op, parameter = found
         if op == "in":
-            lists.append((place, column, parameter))
+            lists.append((place, term, parameter))
         else:
-            by_column.setdefault(column, {})[place] = (op, parameter)
-    for column, parts in by_column.items():
+            by_term.setdefault(term, {})[place] = (op, parameter)
+    for term, parts in by_term.items():
         # An equality says it all; ranges beside it are checked on its few survivors.
         points = {place: part for place, part in parts.items() if part[0] == "="}
-        by_column[column] = points or parts
-    accesses = [
-        Access(column, tuple(parts.values()), _without(conjuncts, set(parts)))
-        for column, parts in by_column.items()
+        by_term[term] = points or parts
+    compared = [
+        (term, tuple(parts.values()), _without(conjuncts, set(parts))) for term, parts in by_term.items()
     ]
-    accesses.extend(
-        Access(column, (("in", parameter),), _without(conjuncts, {place}))
-        for place, column, parameter in lists
+    compared.extend(
+        (term, (("in", parameter),), _without(conjuncts, {place})) for place, term, parameter in lists
     )
-    return tuple(sorted(accesses, key=lambda access: not access.is_point))
+    return compared
 
 
 def _composites(accesses: tuple[Access, ...], conjuncts: tuple[Term, ...]) -> tuple[Composite, ...]:
@@ -198,13 +262,13 @@ def _without(conjuncts: tuple[Term, ...], places: set[int]) -> tuple[Term, ...]:
     return tuple(term for place, term in enumerate(conjuncts) if place not in places)
 
 
-def _comparison(term: Term) -> tuple[int, str, Parameter] | None:
-    """Read ``column op constant``, either way round, as (column, op, constant)."""
+def _comparison(term: Term) -> tuple[Term, str, Parameter] | None:
+    """Read ``term op constant``, either way round, as (term, op, constant)."""
     if not isinstance(term, Apply) or len(term.args) != 2:
         return None
     left, right, op = term.args[0], term.args[1], term.op
-    if isinstance(left, Parameter) and isinstance(right, ColumnRef) and op in _FLIPPED:
+    if isinstance(left, Parameter) and not isinstance(right, Parameter) and op in _FLIPPED:
         left, right, op = right, left, _FLIPPED[op]
-    if isinstance(left, ColumnRef) and isinstance(right, Parameter) and (op in _FLIPPED or op == "in"):
-        return left.column, op, right
+    if not isinstance(left, Parameter) and isinstance(right, Parameter) and (op in _FLIPPED or op == "in"):
+        return left, op, right
     return None
