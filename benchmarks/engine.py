@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,6 +25,8 @@ from benchmarks.report import machine, out_path, parser_of, progress, publish
 from benchmarks.scans import clients, loading, plots, reads, volume, writes
 from benchmarks.scans.plan import QUICK, Plan, Stock, tiny
 from benchmarks.verdicts import Outcome, outcome
+from crescando.engine import kernels
+from crescando.warming import warm_kernels
 
 MEASURES: dict[str, Callable[[Stock], Outcome]] = {
     "E1": reads.e1,
@@ -54,6 +57,7 @@ def measure(plan: Plan, wanted: Sequence[str], out: Path) -> dict[str, Any]:
             if key not in wanted:
                 continue
             progress(key)
+            begin_s = time.perf_counter()
             try:
                 told[key] = take(stock)
                 if key == "E2":
@@ -61,6 +65,7 @@ def measure(plan: Plan, wanted: Sequence[str], out: Path) -> dict[str, Any]:
             except Exception as error:  # noqa: BLE001  # The other measures are worth having.
                 progress(f"{key} failed: {error!r}")
                 told[key] = outcome(None, "to run without error", False, failed=repr(error)[:2000])
+            told[key]["took_s"] = round(time.perf_counter() - begin_s, 1)
     finally:
         gc.unfreeze()
         stock.close()
@@ -81,7 +86,13 @@ def _pictures(stock: Stock, batches: dict[str, Any], out: Path) -> dict[str, Any
 
 def setting(plan: Plan) -> dict[str, Any]:
     """Say on what and how the measures were taken."""
-    return {**machine(), "durability": "none: everything is in memory", "tls": "none", **asdict(plan)}
+    return {
+        **machine(),
+        "kernels": kernels.active().name,
+        "durability": "none: everything is in memory",
+        "tls": "none",
+        **asdict(plan),
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -95,6 +106,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             replace(plan, rows=options.rows, large_rows=options.rows) if options.quick else tiny(options.rows)
         )
     out = out_path(options.out, "engine.json")
+    warming = warm_kernels() if options.quick or not options.rows else None
+    if warming is not None:
+        # A launcher warms them before it starts processes; once compiled they are kept.
+        progress("kernels")
+        warming.join()
     beginning = setting(plan)
     publish(measure(plan, options.only, out), beginning, out, only_json=options.json)
     return 0

@@ -115,24 +115,35 @@ def require_equal(told: Mapping[str, Any]) -> None:
             raise DisagreementError(f"{first} answers {told[first]!r}, {name} answers {value!r}")
 
 
-def fastest(variants: Mapping[str, Side[B]], batch: B, checksum: Callable[[Any], Any]) -> str:
-    """Give the name of the way in which a peer does a batch fastest; all must agree."""
+HOPELESS = 8
+"""A way that is so many times slower on a small batch is not tried on a large one."""
+
+
+def fastest(variants: Mapping[str, Side[B]], small: B, whole: B, checksum: Callable[[Any], Any]) -> str:
+    """Give the name of the way in which a peer does a batch fastest; all must agree.
+
+    All are tried on the small batch, since some ways would take minutes and
+    gigabytes for the whole one.
+    """
     if len(variants) == 1:
         return next(iter(variants))
+    taken = _taken(variants, small, checksum)
+    hopeful = {name: variants[name] for name in taken if taken[name] <= HOPELESS * min(taken.values())}
+    taken = _taken(hopeful, whole, checksum)
+    return min(taken, key=taken.__getitem__)
+
+
+def _taken(variants: Mapping[str, Side[B]], batch: B, checksum: Callable[[Any], Any]) -> dict[str, float]:
+    """Give the time of each way; the better of two, as the first may have built something that is kept."""
     told: dict[str, Any] = {}
     taken: dict[str, float] = {}
     for name, side in variants.items():
         taken_s, answer = timed(side, batch)
         told[name] = checksum(answer)
         del answer
-        # Twice where it may matter: a first call may have built something that is kept.
-        taken[name] = (
-            taken_s
-            if taken_s > 3 * min(taken.values(), default=taken_s)
-            else min(taken_s, timed(side, batch)[0])
-        )
+        taken[name] = min(taken_s, timed(side, batch)[0])
     require_equal(told)
-    return min(taken, key=taken.__getitem__)
+    return taken
 
 
 def arrow_checksum(answer: pa.Table) -> tuple[int, str]:

@@ -28,6 +28,8 @@ from benchmarks.rivals.polars_rival import Polars
 from benchmarks.scans.plan import Stock
 from benchmarks.tickets.generate import tickets, value_bytes
 from benchmarks.verdicts import Goal, Outcome, judge, spread
+from crescando.engine import kernels
+from crescando.warming import VARIABLE, warm_kernels
 
 PIECE_ROWS = 1 << 18
 EXPORTS = 5
@@ -69,6 +71,8 @@ def _in_a_process_of_its_own(stock: Stock) -> dict[str, Any]:
     command += [str(stock.plan.rows), str(stock.plan.seed), str(stock.plan.trials)]
     # The system's allocator gives pages back, so that what is resident is what is in use.
     environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1"}
+    if kernels.active().name == "numpy":
+        environment[VARIABLE] = "numpy"
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
@@ -95,6 +99,9 @@ def load_once(n_rows: int, seed: int, trials: int) -> dict[str, Any]:
     from crescando.types import KeyRange
 
     pa.set_cpu_count(1)
+    warming = warm_kernels()
+    if warming is not None:
+        warming.join()
     EngineSide(tickets(min(n_rows, 1_000), seed + 1))  # Whatever is imported or compiled at first use.
     before = resident_bytes()
     table = tickets(n_rows, seed)
