@@ -23,7 +23,8 @@ from crescando.client.agg import min as min_
 from crescando.client.constant import fit, normalise
 from crescando.client.expression import Expr, Literal
 from crescando.client.template import AggregateCall, Plan, Template, bind_template
-from crescando.engine.aggregate import finish, merge_states
+from crescando.engine.aggregate import finish
+from crescando.engine.base import Partials
 from crescando.engine.scan import ScanEngine
 from crescando.engine.statement import Kind, Operation, Shape
 from crescando.errors import ReadFailedError, StatementError
@@ -348,12 +349,8 @@ class Store:
             for place, position in enumerate(rows.position.tolist()):
                 answers[position] = tuples[offsets[place] : offsets[place + 1]]
         for partials in results.partials:
-            try:
-                answers[partials.position] = [
-                    tuple(finish(merge_states([state]))[1] for state in partials.states)
-                ]
-            except ReadFailedError:
-                answers[partials.position] = "overflow"
+            for place, position in enumerate(partials.position.tolist()):
+                answers[position] = _groups(partials, place)
         for failed in results.failed:
             assert failed.kind == "read", failed
             answers[failed.position] = failed.text
@@ -458,3 +455,13 @@ def _reason(refusal: StatementError) -> str:
     """Give the reason without what differs from statement to statement."""
     text = re.sub(r"'[^']*'|\d[\d.]*", "…", str(refusal).split(" (in ")[0].split(" at position")[0])
     return f"refused: {text[:90]}"
+
+
+def _groups(partials: Partials, place: int) -> Rows | str:
+    """Give the rows of one read of aggregates, keys first."""
+    n_groups, keys, states = partials.of_read(place)
+    try:
+        columns = [column.to_list() for column in (*keys, *(finish(each, n_groups) for each in states))]
+    except ReadFailedError:
+        return "overflow"
+    return list(zip(*columns, strict=True))
