@@ -164,11 +164,10 @@ class Follower(ABC, Generic[V]):
         out, memberships = self._out, self.memberships
         for instance, value in self.learner.advance():
             if isinstance(value, Change):
-                out.learned.append((instance, None))
                 if memberships.learn(instance, value):
                     out.membership = memberships.newest
-            else:
-                out.learned.append((instance, value))
+                value = None
+            out.learned.append((instance, value))
         if len(memberships.governing) > 1:
             memberships.forget_before(self._first_undecided)
             self._has_settled = len(memberships.governing) == 1

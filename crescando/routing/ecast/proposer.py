@@ -225,10 +225,11 @@ class Proposer(Generic[C]):
     def _draft(self, window: Window[C]) -> _Draft:
         """Take the next batch out of what waits."""
         data, config = self.open_bytes
-        draft = _Draft(self.limits.batch_messages, self.limits.batch_bytes)
-        if self._configuring and config + window.config_bytes < self.limits.reserve_bytes:
+        limits = self.limits
+        draft = _Draft(limits.batch_messages, limits.batch_bytes)
+        if self._configuring and config + window.config_bytes < limits.reserve_bytes:
             self._draw(self._configuring, draft)
-        if data + window.n_bytes - window.config_bytes < self.limits.window_bytes:
+        if data + window.n_bytes - window.config_bytes < limits.window_bytes:
             had_backlog = bool(self._backlogged)
             if self._owes_turn:
                 self._draw(self._backlogged, draft, turns=1)
@@ -254,10 +255,13 @@ class Proposer(Generic[C]):
                 line[sender] = None
                 line.move_to_end(sender, last=False)
                 return
-            n = min(n, _leading(head)) if is_config else min(n, self._unobstructed(head, n))
-            if n == 0:
-                self._hold(sender, queue)
-                continue
+            if is_config:
+                n = min(n, _leading(head))
+            elif self._held_for[0]:
+                n = self._unobstructed(head, n)
+                if n == 0:
+                    self._hold(sender, queue)
+                    continue
             part = head if n == n_waiting else head.slice(0, n)
             if part is head and len(queue.waiting) == 1:
                 self._ready_messages -= queue.n_messages
@@ -300,7 +304,7 @@ class Proposer(Generic[C]):
         Config that routes what follows is not known yet.
         """
         slow, config = self._held_for
-        if not slow or config is None:
+        if config is None:
             return n
         changes = np.flatnonzero(head.kind[:n] == CONFIG)
         n = int(changes[0]) if len(changes) else n

@@ -364,9 +364,6 @@ class Router(Generic[C]):
             self._take_membership()
         return result.snapshot_for
 
-    def _is_time_for_news(self, now_s: float) -> bool:
-        return self._broadcast_wake_at_s is not None and now_s >= self._broadcast_wake_at_s
-
     def _on_learned(self, instance: int, batch: Batch) -> None:
         before = self.mseq.config
         if self.window.lost:
@@ -463,7 +460,8 @@ class Router(Generic[C]):
             broadcast.begin_round(now_s)
             self._has_news = True
         lacking: list[ProcessId] = []
-        if self._has_news or self._is_time_for_news(now_s):
+        wake_at_s = self._broadcast_wake_at_s
+        if self._has_news or (wake_at_s is not None and now_s >= wake_at_s):
             lacking = self._take_news(now_s)
         if self._stable_hint is not None:
             self._take_stable_hint(self._stable_hint)
