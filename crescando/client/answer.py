@@ -139,7 +139,7 @@ def _shown(value: object) -> str:
 
 def _numpy(column: Column) -> NDArray[Any]:
     values: NDArray[Any]
-    if column.type is DataType.STRING:
+    if column.type.is_textual:
         values = np.array(column.to_list(), object)
     elif column.type.is_decimal:
         values = np.array(python_values(column), object)

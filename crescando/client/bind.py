@@ -254,6 +254,8 @@ class Binder:
             return tuple(self._settled(each, DataType.BOOL) for each in bound)
         if op in _WANTED:
             wanted = (*_WANTED[op], *(None for _ in bound))
+            if DataType.BYTES in self._known(bound):
+                wanted = tuple(DataType.BYTES if kind is DataType.STRING else kind for kind in wanted)
             return tuple(self._settled(each, near) for each, near in zip(bound, wanted, strict=False))
         if op in _ARITHMETIC or op == "nullif":
             known = self._known(bound)

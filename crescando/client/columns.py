@@ -220,6 +220,8 @@ def _stored(
             fix = "; pass Decimals, or cast in Arrow, which can round"
     elif kind == "S":
         fix = "; decode bytes with np.char.decode(values)"
+        if target is DataType.BYTES:
+            fix = "; it does not keep zero bytes at the end, so pass a list"
     raise TypeMismatchError(
         f"column {definition.name!r} is {target.value} and cannot take {values.dtype}{fix}"
     )

@@ -23,7 +23,7 @@ from crescando.engine.statement import Scalar
 from crescando.errors import TypeMismatchError
 from crescando.schema import DIGITS_MAX, DataType
 
-Constant = None | bool | int | float | decimal.Decimal | str | dt.date | dt.datetime
+Constant = None | bool | int | float | decimal.Decimal | str | bytes | dt.date | dt.datetime
 """What a literal or bound parameter may be, once normalised."""
 
 DIGITS_READ_MAX = 1_000
@@ -50,9 +50,7 @@ INTEGER_RANGE: dict[DataType, tuple[int, int]] = {
 }
 
 _SUBSTITUTES: tuple[tuple[type, str], ...] = (
-    (bytes, "text columns take str: use value.decode()"),
-    (bytearray, "text columns take str: use value.decode()"),
-    (uuid.UUID, "use str(value)"),
+    (uuid.UUID, "use value.bytes, or str(value)"),
     (dt.time, "use a datetime with a zone, or an int"),
     (dt.timedelta, "add days to a date with date_add(date, days)"),
     (complex, "use two float columns"),
@@ -117,6 +115,8 @@ def normalise(value: object) -> Constant:
         return float(value)
     if isinstance(value, str):
         return str.__str__(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
     if isinstance(value, dt.datetime):
         return _aware(value)
     if isinstance(value, dt.date):
@@ -128,7 +128,7 @@ def normalise(value: object) -> Constant:
             raise TypeMismatchError(f"a {type(value).__name__} is not a value of any column type; {fix}")
     raise TypeMismatchError(
         f"a {type(value).__name__} is not a value of any column type; "
-        "use None, bool, int, float, Decimal, str, date or a datetime with a zone"
+        "use None, bool, int, float, Decimal, str, bytes, date or a datetime with a zone"
     )
 
 
@@ -228,6 +228,8 @@ def type_of(value: Constant) -> DataType | None:
             return DataType.decimal(DIGITS_MAX, scale)
         case str():
             return DataType.STRING
+        case bytes():
+            return DataType.BYTES
         case dt.datetime():
             return DataType.TIMESTAMP
         case _:
@@ -403,12 +405,17 @@ _NAMES: dict[type, str] = {
     Numeral: "float",
     decimal.Decimal: "decimal",
     str: "string",
+    bytes: "bytes",
     dt.date: "date",
     dt.datetime: "timestamp",
 }
 
 
 def _fix(value: Constant, kind: DataType) -> str:
+    if isinstance(value, bytes) and kind is DataType.STRING:
+        return "; pass value.decode()"
+    if isinstance(value, str) and kind is DataType.BYTES:
+        return "; pass value.encode()"
     if isinstance(value, str) and kind.is_number:
         return "; pass a number"
     if isinstance(value, float) and kind.is_decimal:

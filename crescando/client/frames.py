@@ -95,7 +95,7 @@ def _array(pd: Any, column: Column) -> Any:
     missing = ~column.valid if column.valid is not None and has_null else None
     if column.type is DataType.STRING:
         return pd.array(np.array(column.to_list(), object), dtype="str")
-    if column.type.is_decimal:
+    if column.type.is_decimal or column.type is DataType.BYTES:
         return np.array(python_values(column), object)
     if column.type is DataType.DATE:
         days = column.values.astype("datetime64[D]").astype(object)

@@ -42,6 +42,7 @@ _PYTHON: tuple[tuple[type, DataType], ...] = (
     (float, DataType.FLOAT64),
     (Decimal, DataType.decimal(DIGITS_MAX)),
     (str, DataType.STRING),
+    (bytes, DataType.BYTES),
     (dt.datetime, DataType.TIMESTAMP),
     (dt.date, DataType.DATE),
 )
@@ -155,6 +156,8 @@ def _from_arrow(name: str, kind: Any) -> DataType:
         return _from_arrow(name, kind.value_type)
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return DataType.STRING
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        return DataType.BYTES
     if types.is_date(kind):
         return DataType.DATE
     if types.is_decimal(kind):

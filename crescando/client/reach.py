@@ -62,7 +62,7 @@ class Reach:
 
 
 def _column(kind: DataType, values: list[Any]) -> Column:
-    if kind is DataType.STRING:
+    if kind.is_textual:
         return Column(kind, np.arange(len(values), dtype=np.int32), None, tuple(values))
     return Column(kind, np.array(values, PHYSICAL[kind]))
 

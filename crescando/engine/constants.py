@@ -129,7 +129,10 @@ def _check_column(column: Column, kind: DataType) -> None:
         raise TypeMismatchError(f"a column of {kind.value} is expected, not of {column.type.value}")
     if column.values.dtype != PHYSICAL[kind]:
         raise TypeMismatchError(f"a column of {kind.value} holds {PHYSICAL[kind]}, not {column.values.dtype}")
-    if kind is DataType.STRING and len(column):
+    if kind.is_textual and len(column):
+        column.texts.check()
+        if len(column.texts) and column.texts.binary is not (kind is DataType.BYTES):
+            raise TypeMismatchError(f"a dictionary holds other things than {kind.value}")
         codes = column.values if column.valid is None else column.values[column.valid]
         if len(codes) and not (int(codes.min()) >= 0 and int(codes.max()) < len(column.dictionary)):
             raise TypeMismatchError("codes of a string column lie outside its dictionary")

@@ -239,3 +239,13 @@ def test_errors_survive_pickling(error: Exception) -> None:
 
     assert str(copy) == str(error)
     assert vars(copy) == vars(error)
+
+
+def test_bytes_go_out_as_they_came_in() -> None:
+    values = [b"", b"a\0", None, b"\xff"]
+    column = column_from_list(values, ColumnDef("b", DataType.BYTES))
+    answer = Answer(1, ("b",), [column])
+    assert [row[0] for row in answer.rows()] == values
+    assert answer.to_arrow().column("b").to_pylist() == values
+    assert answer.to_pandas()["b"].tolist() == values
+    assert answer.to_numpy()["b"].tolist() == values

@@ -113,7 +113,6 @@ def test_deep_nesting_is_refused_when_built() -> None:
     ("value", "fix"),
     [
         (decimal.Decimal("nan"), "float"),
-        (b"x", "decode"),
         (dt.time(1), "datetime"),
         (dt.timedelta(1), "date_add"),
         ([1], "isin"),

@@ -406,20 +406,22 @@ LITERALS = {
     "whole": [0, 1, -7, 300, 2**40, 2**63, None],
     "real": [0.0, -0.5, 1.0, 1e300, None],
     "text": ["", "a", "b", "a\0", None],
+    "raw": [b"", b"a", b"b", b"a\0", b"\xff", None],
 }
 COLUMNS = {
     "whole": [0, 1, -7, 120, None],
     "real": [0.0, -0.5, 1.0, 7.25, None],
     "text": ["", "a", "B", "a\0", None],
+    "raw": [b"", b"a", b"\xff", b"a\0", None],
 }
 
 
 def test_comparisons_equal_sqlite_whatever_the_spelling() -> None:
     """K29, K30, K32, K33: literals are typed once, for every operator."""
     base = sqlite3.connect(":memory:")
-    base.execute("CREATE TABLE t (id INTEGER, whole INTEGER, real REAL, text TEXT)")
+    base.execute("CREATE TABLE t (id INTEGER, whole INTEGER, real REAL, text TEXT, raw BLOB)")
     rows = [{"id": n, **{name: values[n] for name, values in COLUMNS.items()}} for n in range(5)]
-    base.executemany("INSERT INTO t VALUES (:id, :whole, :real, :text)", rows)
+    base.executemany("INSERT INTO t VALUES (:id, :whole, :real, :text, :raw)", rows)
     schema = TableSchema(
         "t",
         (
@@ -427,6 +429,7 @@ def test_comparisons_equal_sqlite_whatever_the_spelling() -> None:
             ColumnDef("whole", DataType.INT8),
             ColumnDef("real", DataType.FLOAT64),
             ColumnDef("text", DataType.STRING),
+            ColumnDef("raw", DataType.BYTES),
         ),
         "id",
     )
@@ -435,7 +438,7 @@ def test_comparisons_equal_sqlite_whatever_the_spelling() -> None:
     n_checked = 0
     for name in COLUMNS:
         numbers = [*LITERALS["whole"], *LITERALS["real"]]
-        for value in LITERALS["text"] if name == "text" else numbers:
+        for value in LITERALS[name] if name in ("text", "raw") else numbers:
             # SQLite cannot bind integers beyond int64, but compares reals exactly with integers.
             theirs = float(value) if value == 2**63 else value
             for op in ("=", "<>", "<", "<=", ">", ">="):
@@ -447,7 +450,7 @@ def test_comparisons_equal_sqlite_whatever_the_spelling() -> None:
                 [],
                 [value],
                 [value, None],
-                [value, *LITERALS["text" if name == "text" else "whole"][:2]],
+                [value, *LITERALS[name if name in ("text", "raw") else "whole"][:2]],
             ):
                 for negation in ("", "NOT "):
                     marks = ", ".join("?" * len(values))

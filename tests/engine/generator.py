@@ -143,7 +143,11 @@ class World:
 
     def key_number(self, key: Any) -> int:
         """Give the number that a value of the first key column was made from."""
-        return int(key[1:]) if isinstance(key, (str, bytes)) else int(key) // 10 ** self.schema.columns[0].type.scale
+        return (
+            int(key[1:])
+            if isinstance(key, (str, bytes))
+            else int(key) // 10 ** self.schema.columns[0].type.scale
+        )
 
     def value(self, kind: DataType) -> Any:
         """Give a value of a type; for predicates, assignments and rows alike."""
@@ -275,7 +279,11 @@ class World:
     def _computed_test(self, depth: int) -> Term:
         if not self.plain and self.random.random() < 0.4:
             return self._risky_test()
-        kinds = [INT64, FLOAT64, DATE, SUM] if self.plain else [INT64, FLOAT64, STRING, BYTES, DATE, TIMESTAMP, SUM]
+        kinds = (
+            [INT64, FLOAT64, DATE, SUM]
+            if self.plain
+            else [INT64, FLOAT64, STRING, BYTES, DATE, TIMESTAMP, SUM]
+        )
         kind = self.random.choice(kinds)
         left = self.term(kind, depth)
         if not self.plain and self.random.random() < 0.2:
@@ -478,7 +486,11 @@ class World:
         aggregates = [Aggregate("count", None, "n")]
         for place in range(random.randrange(3)):
             function = random.choice(("sum", "avg", "min", "max", "count", "count_distinct"))
-            kinds = (INT64, FLOAT64) if function in ("sum", "avg") else (INT64, FLOAT64, STRING, BYTES, DATE, BOOL)
+            kinds = (
+                (INT64, FLOAT64)
+                if function in ("sum", "avg")
+                else (INT64, FLOAT64, STRING, BYTES, DATE, BOOL)
+            )
             if not (self.plain and function == "avg"):
                 kinds = (*kinds, SUM)
             aggregates.append(Aggregate(function, self.term(random.choice(kinds), 1), f"a{place}"))

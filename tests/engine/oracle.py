@@ -305,11 +305,12 @@ def like(text: str, pattern: str) -> bool:
     return re.fullmatch("".join(parts), text, re.DOTALL) is not None
 
 
-def substr(text: str, start: int, count: int | None = None) -> Any:
+def substr(text: Any, start: int, count: int | None = None) -> Any:
     if count is not None and count < 0:
         return ERR[Cause.INVALID_ARGUMENT]
     stop = len(text) + 1 if count is None else start + count
-    return "".join(c for place, c in enumerate(text, 1) if start <= place < stop)
+    empty = text[:0]
+    return empty.join(text[place : place + 1] for place in range(len(text)) if start <= place + 1 < stop)
 
 
 def in_calendar(day: int) -> bool:
