@@ -190,17 +190,18 @@ class Accumulator:
 
     def renumber(self, numbers: I64) -> None:
         """Give groups new numbers: group i becomes ``numbers[i]``, or is dropped if that is below 0."""
-        self._reduce()
-        if not self._groups:
-            return
-        group = numbers[self._groups[0]]
-        kept = (group >= 0).nonzero()[0]
-        self._groups = [group[kept]]
-        if self.keeps_values:
-            self._values = [self._values[0].take(kept)]
-        else:
-            self._limbs, self._digits = [self._limbs[0][kept]], [self._digits[0][kept]]
-        self._n_pending, self._n_reduced = len(kept), 0
+        for place, piece in enumerate(self._groups):
+            group = numbers[piece]
+            self._groups[place] = group
+            if len(group) and int(group.min()) < 0:
+                kept = (group >= 0).nonzero()[0]
+                self._groups[place] = group[kept]
+                if self.keeps_values:
+                    self._values[place] = self._values[place].take(kept)
+                else:
+                    self._limbs[place] = self._limbs[place][kept]
+                    self._digits[place] = self._digits[place][kept]
+        self._n_pending, self._n_reduced = sum(map(len, self._groups)), 0
         self._reduce()
 
     def groups(self) -> I64:

@@ -86,8 +86,19 @@ class ReturnedRows:
         ordered = cells[order]
         starts = np.append(True, ordered[1:] != ordered[:-1]).nonzero()[0]
         stops = np.append(starts[1:], len(ordered))
+        whole = [value.take(order) for value in whole]
+        # Texts are cut down to those of each cell; other columns are sliced.
+        plain = {place: to_column(value) for place, value in enumerate(whole) if value.pool is None}
+        rows = np.arange(len(order))
+
+        def cell(start: int, stop: int) -> tuple[Column, ...]:
+            return tuple(
+                plain[place].slice(start, stop) if place in plain else to_column(value.take(rows[start:stop]))
+                for place, value in enumerate(whole)
+            )
+
         return {
-            int(ordered[start]): tuple(to_column(value.take(order[start:stop])) for value in whole)
+            int(ordered[start]): cell(start, stop)
             for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
             if stop - start <= RETURNED_MAX
         }

@@ -228,7 +228,10 @@ class _Walk:
         outputs = (shape.projections, shape.aggregates, shape.group_by, shape.assignments, shape.columns)
         if max(map(len, (*outputs, shape.order, shape.returning))) > OUTPUTS_MAX:
             raise StatementError(f"a statement has at most {OUTPUTS_MAX} outputs")
-        if sum(len(output.name) for output in (*shape.projections, *shape.aggregates)) > NAMES_MAX:
+        names = [projection.name for projection in shape.projections]
+        names += [aggregate.name for aggregate in shape.aggregates]
+        names += [returned.name for returned in shape.returning]
+        if sum(map(len, names)) > NAMES_MAX:
             raise StatementError(f"the names of the outputs have more than {NAMES_MAX} characters together")
         wanted = {
             Kind.READ: (bool(shape.projections), bool(shape.aggregates), bool(shape.group_by), False, False),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from crescando.client.base import Groups, Piece
-from crescando.engine.base import Partials, Rows
+from crescando.engine.base import Partials, Results, Rows
 from crescando.types import ProcessId
 
 
@@ -36,8 +36,15 @@ class Answer:
     has_more: bool
 
 
-def answers_of(answers: Rows | Partials) -> Iterator[Answer]:
+def answers_of(results: Results) -> Iterator[Answer]:
     """Give each read's answer."""
+    for rows in results.rows:
+        yield from _each(rows)
+    for partials in results.partials:
+        yield from _each(partials)
+
+
+def _each(answers: Rows | Partials) -> Iterator[Answer]:
     numbers, positions = answers.number.tolist(), answers.position.tolist()
     scopes, last = answers.scope.tolist(), len(numbers) - 1
     for index, number in enumerate(numbers):

@@ -360,9 +360,8 @@ class Client:
     # Outcomes.
 
     def _on_results(self, results: Results) -> None:
-        for answers in (*results.rows, *results.partials):
-            for answer in answers_of(answers):
-                self._on_answer(results.process, answer)
+        for answer in answers_of(results):
+            self._on_answer(results.process, answer)
         for written in results.written:
             self._on_written(written)
         for failed in results.failed:
