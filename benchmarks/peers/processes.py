@@ -39,9 +39,11 @@ def free_ports(count: int) -> list[int]:
         return [int(each.getsockname()[1]) for each in sockets]
 
 
-def memory_folder() -> str | None:
-    """Give a folder whose files live in memory, or None where the machine has none."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+def memory_folder(n_bytes: int = 0) -> str | None:
+    """Give a folder whose files live in memory and that has room, or None where the machine has none."""
+    if not os.access("/dev/shm", os.W_OK) or shutil.disk_usage("/dev/shm").free < n_bytes:
+        return None
+    return "/dev/shm"
 
 
 class Group:
@@ -51,10 +53,12 @@ class Group:
     ----------
     name : str
         Becomes part of the folder's name.
+    n_bytes : int
+        What the processes will keep in the folder, about.
     """
 
-    def __init__(self, name: str) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix=f"peer-{name}-", dir=memory_folder()))
+    def __init__(self, name: str, n_bytes: int = 0) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix=f"peer-{name}-", dir=memory_folder(n_bytes)))
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self._leash = subprocess.Popen(
             [sys.executable, "-I", "-S", str(LEASH), str(self.folder)],

@@ -24,7 +24,8 @@ class Polars(Rival):
         import polars as pl
 
         self.frame: Any = pl.from_arrow(table)
-        self.coded: Any = self.frame.with_columns(pl.col("rloc").cast(pl.Categorical))
+        coded: Any = self.frame
+        self.coded = coded.with_columns(pl.col("rloc").cast(pl.Categorical))
 
     def close(self) -> None:
         self.__dict__.pop("frame", None)

@@ -1,7 +1,7 @@
 """PostgreSQL with the right indices: a cluster of its own in memory, behind a socket of the file system.
 
-Rules of the file: nothing waits for a disk (``fsync`` off, all files in
-memory). The server runs as a user without privileges, as it demands, and is
+Rules of the file: nothing waits for a disk (``fsync`` off, all files in memory
+where that has room). The server runs as a user without privileges, as it demands, and is
 ended by its pid, also when the benchmark dies. Rows are Python tuples.
 """
 
@@ -11,9 +11,11 @@ import io
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,12 @@ FIVE = ", ".join(OUTPUTS)
 ONE = f"select {FIVE} from tickets where rloc = %s"
 SET_STATUS = "update tickets set status = %s where rloc = %s"
 CONNECTIONS = 8
+LOG_BYTES = 1 << 30
+"""Room for its log, beside the table, its indices and the rows' old versions."""
+
+STOP_S = 10.0
+"""Time that the server has to stop by itself."""
+
 PIPELINED = 1_000
 """Statements between two synchronisations of a pipeline."""
 
@@ -44,6 +52,8 @@ SETTINGS = {
     "maintenance_work_mem": "256MB",
     "autovacuum": "off",
     "jit": "off",
+    # Shared memory as files of its own folder, so that nothing outlives it.
+    "dynamic_shared_memory_type": "mmap",
     "max_connections": "20",
     "listen_addresses": "",
 }
@@ -105,7 +115,7 @@ class Postgres(Rival):
 
         programs, user = _programs(), _user()
         assert programs is not None
-        self._group = Group("postgres")
+        self._group = Group("postgres", LOG_BYTES + 3 * table.nbytes)
         folder = self._group.folder
         if user is not None:
             os.chown(folder, pwd.getpwnam(user).pw_uid, pwd.getpwnam(user).pw_gid)
@@ -124,7 +134,7 @@ class Postgres(Rival):
             raise PeerError(f"initdb failed: {made.stderr[-500:]}")
         options = [text for name, value in SETTINGS.items() for text in ("-c", f"{name}={value}")]
         command = [str(programs / "postgres"), "-D", str(data), "-k", str(folder), *options]
-        self._group.start("postgres", command, user=user)
+        self._server = self._group.start("postgres", command, user=user)
         target = f"host={folder} dbname=postgres user=bench"
 
         def answers() -> bool:
@@ -171,6 +181,12 @@ class Postgres(Rival):
         threads = self.__dict__.pop("_threads", None)
         if threads is not None:
             threads.shutdown()
+        server = self.__dict__.pop("_server", None)
+        if server is not None and server.poll() is None:
+            # An immediate shutdown; killed at once, it would leave a segment of shared memory behind.
+            server.send_signal(signal.SIGQUIT)
+            with suppress(subprocess.TimeoutExpired):
+                server.wait(STOP_S)
         group = self.__dict__.pop("_group", None)
         if group is not None:
             group.close()

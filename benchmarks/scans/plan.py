@@ -154,18 +154,20 @@ class Stock:
     def rival(self, kind: type[R]) -> R | None:
         """Give a loaded rival, or None if it cannot run here; then `skipped` says why."""
         if kind not in self._rivals:
-            made: R | None = kind()
-            assert made is not None
+            made = kind()
             why = made.available()
             if why:
                 progress(f"{kind.name} is skipped: {why}")
                 self.skipped[kind.name] = why
-                made = None
             else:
                 progress(f"loading {self.plan.rows:,} rows into {kind.name}")
-                made.load(self.table)
+                try:
+                    made.load(self.table)
+                except BaseException:
+                    made.close()
+                    raise
                 _settle()
-            self._rivals[kind] = made
+            self._rivals[kind] = None if why else made
         return self._rivals[kind]  # type: ignore[return-value]
 
     def drop(self, kind: type[Rival]) -> None:

@@ -9,6 +9,8 @@ the rows are compared in full. Of our one and two threads the better counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -64,7 +66,7 @@ def e1(stock: Stock) -> Outcome:
         if turn:
             seconds["ours"].append(taken_s)
         for name, call in calls.items():
-            taken_s, answers = timed(lambda keys, call=call: [call(key) for key in keys], some)
+            taken_s, answers = timed(partial(_one_by_one, call), some)
             told[name] = [_sum_of_tickets(answer) for answer in answers]
             if turn:
                 seconds[name].append(taken_s)
@@ -88,6 +90,10 @@ def e1(stock: Stock) -> Outcome:
         timings={name: timing.told() for name, timing in timings.items()},
         **stock.about([r for r in (polars, duckdb, arrays) if r is not None]),
     )
+
+
+def _one_by_one(call: Callable[[str], Any], keys: list[str]) -> list[Any]:
+    return [call(key) for key in keys]
 
 
 def _sums_of_tickets(parts: list[Rows], first: int, n: int) -> list[int]:
@@ -166,7 +172,7 @@ def e11(stock: Stock) -> Outcome:
     goals, told = [], {}
     for kind, (method, make, ways_of) in kinds.items():
         progress(f"E11: {kind}")
-        sides = _sides(stock, lambda side, method=method: getattr(side, method))
+        sides = _sides(stock, attrgetter(method))
         ways = {rival.name: getattr(rival, ways_of)() for rival in rivals}
         timings, told[kind] = _compare(stock, sides, ways, make, n, can_shrink=True)
         for name in ("polars", "duckdb"):
