@@ -56,7 +56,7 @@ class Attack:
 
 def attack(random: Random, columns: dict[str, ColumnRef]) -> Attack:
     """Give a random attack on a table with these columns."""
-    make = random.choice((*_TEXTS, *_TEXTS, _expression, *_TREES))
+    make = random.choice((*_TEXTS, *_TEXTS, _expression, *_TREES, *_TREES))
     made = make(random, columns) if make in _TREES else make(random)
     if isinstance(made, Attack):
         return made
