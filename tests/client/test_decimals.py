@@ -266,6 +266,23 @@ def test_sums_are_exact(orders: Table) -> None:
     assert type(row[0]) is Decimal
 
 
+def test_groups_are_kept_ordered_and_filtered_as_numbers(orders: Table) -> None:
+    half = (col("price") % Decimal("1.5")).alias("rest")
+
+    grouped = orders.aggregate(
+        group_by=half, n=agg.count(), total=agg.sum("price"), having="total > 808.50", order_by="rest desc"
+    )
+
+    assert grouped.rows() == [
+        (Decimal("1.00"), 33, Decimal("825.00")),
+        (Decimal("0.00"), 34, Decimal("841.50")),
+    ]
+    assert orders.select([half], distinct=True, order_by="rest", limit=2).rows() == [
+        (Decimal("0.00"),),
+        (Decimal("0.50"),),
+    ]
+
+
 def test_updates_take_what_loses_no_digit(orders: Table) -> None:
     result = orders.update("price = 10", {"rate": Decimal("0.25")}).result()
     assert result.affected == 1
