@@ -324,8 +324,22 @@ def take(column: Column, rows: NDArray[np.int64]) -> Column:
         return Column(column.type, np.zeros(len(values), np.int32), valid)  # All are NULL.
     if valid is not None:
         values = np.where(valid, values, 0)
+    if _hardly_repeats(column, values):
+        places = np.arange(len(values), dtype=np.int32)
+        return Column(column.type, places, valid, column.texts.take(values))
     used, codes = distinct_codes(values, len(column.texts))
     return Column(column.type, codes.astype(np.int32), valid, column.texts.take(used))
+
+
+def _hardly_repeats(column: Column, codes: NDArray[Any]) -> bool:
+    """Judge whether looking for equal texts among some rows would save nothing worth the time."""
+    texts = column.texts
+    if 2 * len(texts) <= len(column.values) or len(texts) <= 2 * len(codes):
+        return False
+    wide = codes.astype(np.int64, copy=False)
+    n_bytes = int((texts.offsets[wide + 1].astype(np.int64) - texts.offsets[wide]).sum())
+    # A long text that most rows have is sent once.
+    return n_bytes * len(texts) <= 4 * len(texts.heap) * len(codes)
 
 
 def unite(columns: Sequence[Column]) -> Column:

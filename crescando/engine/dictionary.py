@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from crescando.engine import kernels
 from crescando.engine.heap import NARROW_BYTES, Text, Texts
-from crescando.engine.kernels.texts import first_of_equals, load_prefixes, sort_slices
+from crescando.engine.kernels.texts import load_prefixes, sort_slices
 from crescando.errors import InvariantError
 
 I64 = NDArray[np.int64]
@@ -150,7 +150,7 @@ class Pool:
         missing = (codes < 0).nonzero()[0]
         while len(missing):
             # Texts of one hash are equal, or all but the first are looked up again.
-            fresh = missing[first_of_equals(hashes[missing])]
+            fresh = missing[kernels.active().texts.first_of_equals(hashes[missing])]
             first = self._n_texts
             self._append(heap, starts[fresh], lengths[fresh], hashes[fresh])
             codes[fresh] = np.arange(first, self._n_texts)
@@ -235,9 +235,9 @@ class Pool:
             nothing = np.zeros(1, np.int64)
             hashed = hash_texts(self._heap, nothing, nothing)
             self._tags = (hashed >> np.uint64(32)).astype(np.uint32)
-        if 3 * n > 2 * len(self._table):
-            size = 1 << (3 * n // 2).bit_length()
-            self._table = np.full(size, -1, np.int32)
+        if 6 * n > 5 * len(self._table):
+            # Up to five sixths of the slots are used, and two thirds after growing.
+            self._table = np.full(3 * n // 2, -1, np.int32)
             self._n_placed = 0
         kernels.active().texts.place_codes(self._table, self._tags, self._n_placed, n)
         self._n_placed = n

@@ -3,8 +3,8 @@
 Rules of the file: flat arrays only; a slice is a start and a length, and may
 be empty or lie at the very end. Nothing is decoded: equality is over all bytes
 and order is by bytes, which for UTF-8 is the order of code points. The table
-holds codes in open addressing, placed by the low bits of a 32-bit tag; a tag
-never proves equality, the bytes do.
+holds codes in open addressing, placed by a 32-bit tag as a share of its size; a
+tag never proves equality, the bytes do.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def find_codes(
 
     Parameters
     ----------
-    table : ndarray of int32, shape (a power of two,)
+    table : ndarray of int32, shape (less than 2**31,)
         Codes; -1 where free. At least one slot is free.
     tags : ndarray of uint32, shape (at least n_codes,)
     heap, offsets : ndarray
@@ -185,10 +185,10 @@ def find_codes(
         Codes, -1 for what is not there.
     """
     found = np.full(len(hashes), -1, np.int64)
-    mask = np.int64(len(table) - 1)
+    size = np.int64(len(table))
     wanted = (hashes >> np.uint64(32)).astype(np.uint32)
     active = np.arange(len(hashes))
-    slots = wanted.astype(np.int64) & mask
+    slots = (wanted.astype(np.int64) * size) >> np.int64(32)
     while len(active):
         codes = table[slots].astype(np.int64)
         used = codes >= 0
@@ -204,21 +204,23 @@ def find_codes(
             keep = np.ones(len(active), np.bool_)
             keep[alike[same]] = False
             active, slots = active[keep], slots[keep]
-        slots = (slots + 1) & mask
+        slots += 1
+        slots[slots == size] = 0
     return found
 
 
 def place_codes(table: I32, tags: U32, first: int, stop: int) -> None:
     """Put codes ``first:stop``, none of which is there, into a table with room for them."""
-    mask = np.int64(len(table) - 1)
+    size = np.int64(len(table))
     codes = np.arange(first, stop, dtype=np.int64)
-    slots = tags[first:stop].astype(np.int64) & mask
+    slots = (tags[first:stop].astype(np.int64) * size) >> np.int64(32)
     while len(codes):
         free = table[slots] < 0
         table[slots[free]] = codes[free]
         # Of codes that meet in one free slot, one is in it now; the others go on.
         waiting = table[slots] != codes
-        codes, slots = codes[waiting], (slots[waiting] + 1) & mask
+        codes, slots = codes[waiting], slots[waiting] + 1
+        slots[slots == size] = 0
 
 
 def first_of_equals(hashes: U64) -> I64:
@@ -277,6 +279,9 @@ class TextKernels(NamedTuple):
     gather_slices: Callable[[U8, I64, I64], U8]
     find_codes: Callable[[I32, U32, U8, NDArray[Any], U64, U8, I64, I64], I64]
     place_codes: Callable[[I32, U32, int, int], None]
+    first_of_equals: Callable[[U64], I64]
 
 
-PLAIN = TextKernels(hash_slices, equal_slices, compare_slices, gather_slices, find_codes, place_codes)
+PLAIN = TextKernels(
+    hash_slices, equal_slices, compare_slices, gather_slices, find_codes, place_codes, first_of_equals
+)

@@ -154,10 +154,10 @@ def find_codes(
 ) -> I64:
     """Look texts up in a hash table; see `texts.find_codes`."""
     found = np.empty(hashes.size, np.int64)
-    mask = np.int64(table.size - 1)
+    size = np.int64(table.size)
     for row in range(hashes.size):
         tag = np.uint32(hashes[row] >> _THIRTY_TWO)
-        slot = np.int64(tag) & mask
+        slot = (np.int64(tag) * size) >> 32
         code = np.int64(table[slot])
         while code >= 0:
             if tags[code] == tag:
@@ -172,7 +172,9 @@ def find_codes(
                             break
                     if same:
                         break
-            slot = (slot + 1) & mask
+            slot += 1
+            if slot == size:
+                slot = 0
             code = np.int64(table[slot])
         found[row] = code
     return found
@@ -181,12 +183,36 @@ def find_codes(
 @_compile(types.void(types.int32[::1], _TAGS, types.int64, types.int64))
 def place_codes(table: I32, tags: U32, first: int, stop: int) -> None:
     """Put codes into a table; see `texts.place_codes`."""
-    mask = np.int64(table.size - 1)
+    size = np.int64(table.size)
     for code in range(first, stop):
-        slot = np.int64(tags[code]) & mask
+        slot = (np.int64(tags[code]) * size) >> 32
         while table[slot] >= 0:
-            slot = (slot + 1) & mask
+            slot += 1
+            if slot == size:
+                slot = 0
         table[slot] = code
 
 
-COMPILED = TextKernels(hash_slices, equal_slices, compare_slices, gather_slices, find_codes, place_codes)
+@_compile(types.int64[::1](_WORDS))
+def first_of_equals(hashes: U64) -> I64:
+    """Give the first place of each distinct hash; see `texts.first_of_equals`."""
+    size = 16
+    while size < 2 * hashes.size:
+        size *= 2
+    table = np.full(size, -1, np.int64)
+    first = np.empty(hashes.size, np.int64)
+    n_found = 0
+    for row in range(hashes.size):
+        slot = np.int64(hashes[row] >> _THIRTY_TWO) & (size - 1)
+        while table[slot] >= 0 and hashes[table[slot]] != hashes[row]:
+            slot = (slot + 1) & (size - 1)
+        if table[slot] < 0:
+            table[slot] = row
+            first[n_found] = row
+            n_found += 1
+    return first[:n_found].copy()
+
+
+COMPILED = TextKernels(
+    hash_slices, equal_slices, compare_slices, gather_slices, find_codes, place_codes, first_of_equals
+)
