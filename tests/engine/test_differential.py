@@ -18,6 +18,7 @@ from crescando.engine import (
     decimals,
     events,
     grouping,
+    images,
     incoming,
     join,
     keys,
@@ -234,6 +235,35 @@ def distinct_values_counted_per_piece(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(aggregate, "factorise", lambda columns: (np.arange(len(columns[0])),) * 2)
 
 
+def pruned_by_a_column_updated_earlier(patch: pytest.MonkeyPatch) -> None:
+    begin = order.Replay.__init__
+
+    def planted(self: Any, *arguments: Any) -> None:
+        begin(self, *arguments)
+        groups = self._groups
+        updated = {c for group in groups if not group.plan.gives_rows for c in group.plan.assigned}
+        for place, group in enumerate(groups):
+            # What the stored value of an indexed column excludes is never looked at again.
+            if any(access.column in updated for access in group.plan.accesses):
+                self._is_dynamic[place] = False
+
+    patch.setattr(order.Replay, "__init__", planted)
+
+
+def tombstone_reused_under_an_older_read(patch: pytest.MonkeyPatch) -> None:
+    def add(self: Any, n_rows: int, column: Any) -> int:
+        first = self.n_rows
+        self._late = [*getattr(self, "_late", []), column]
+        self.n_rows += n_rows
+        return int(first)
+
+    patch.setattr(images.Snapshots, "add", add)
+    # Read when the batch is over: whatever has taken the row's place by then.
+    patch.setattr(
+        images.Snapshots, "column", lambda self, column_id: self._join([c(column_id) for c in self._late])
+    )
+
+
 # Some bugs show only where rare things meet; their search begins where they do.
 PLANTS: list[tuple[Plant, int, tuple[int, ...]]] = [
     (writes_before_reads, 0, ()),
@@ -244,6 +274,8 @@ PLANTS: list[tuple[Plant, int, tuple[int, ...]]] = [
     (nan_is_lowest, 10, ()),
     (integers_compared_as_floats, 50, ()),
     (matches_never_looked_up_again, 0, ()),
+    (pruned_by_a_column_updated_earlier, 0, ()),
+    (tombstone_reused_under_an_older_read, 0, ()),
     (text_ranks_stale, 70, ()),
     (tombstones_seen, 0, ()),
     (scopes_ignored, 0, (2,)),
