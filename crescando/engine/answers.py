@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from crescando.engine.base import Failed, Partials, Results, Rows
+from crescando.engine.base import Failed, Partials, Results, Rows, Written
 from crescando.engine.cutting import PIECE_BYTES
 from crescando.engine.group import Group
 from crescando.engine.operations import Members
@@ -64,7 +64,9 @@ class Answers:
         given = []
         for sender, (rows, partials, written, failed) in self._parts.items():
             first, *others = _packed([*rows, *partials])
-            given.append(Results(nobody, sender, executed, *_by_kind(first), tuple(written), tuple(failed)))
+            *before, last = _packed_writes(written)
+            given.extend(Results(nobody, sender, executed, written=tuple(pack)) for pack in before)
+            given.append(Results(nobody, sender, executed, *_by_kind(first), tuple(last), tuple(failed)))
             given.extend(Results(nobody, sender, executed, *_by_kind(pack)) for pack in others)
         return given
 
@@ -79,6 +81,19 @@ def _packed(pieces: list[Rows | Partials]) -> list[list[Rows | Partials]]:
             n_bytes = 0
         packs[-1].append(piece)
         n_bytes += piece.n_bytes
+    return packs
+
+
+def _packed_writes(written: list[Written]) -> list[list[Written]]:
+    """Put what writes did into packs whose returned rows weigh about `PIECE_BYTES`; at least one."""
+    packs: list[list[Written]] = [[]]
+    n_bytes = 0
+    for each in written:
+        if n_bytes > PIECE_BYTES:
+            packs.append([])
+            n_bytes = 0
+        packs[-1].append(each)
+        n_bytes += each.returned_bytes
     return packs
 
 

@@ -132,6 +132,16 @@ class Written(msgspec.Struct, frozen=True, array_like=True):
     position: int
     counts: tuple[Count, ...]
 
+    @property
+    def returned_bytes(self) -> int:
+        """What the rows it returns take in memory, about."""
+        return sum(column_bytes(column) for count in self.counts for column in count.returned)
+
+    def without_returned(self) -> Written:
+        """Give the counts alone."""
+        counts = tuple(msgspec.structs.replace(count, returned=()) for count in self.counts)
+        return msgspec.structs.replace(self, counts=counts)
+
 
 class Failed(msgspec.Struct, frozen=True, array_like=True):
     """A read that met an erroneous row, or an operation whose schema changed."""
@@ -165,7 +175,8 @@ class Results(msgspec.Struct, frozen=True, array_like=True, tag="results"):
         """What they take in memory, about: exact for answers, by count for the rest."""
         n_others = len(self.written) + len(self.failed)
         answers = sum(rows.n_bytes for rows in self.rows) + sum(each.n_bytes for each in self.partials)
-        return answers + OUTCOME_BYTES * n_others
+        returned = sum(written.returned_bytes for written in self.written)
+        return answers + returned + OUTCOME_BYTES * n_others
 
 
 class Engine(Protocol):

@@ -18,6 +18,10 @@ from crescando.engine.base import Failed, Written
 from crescando.roles.messages import Inquire, Inquired, Queued
 from crescando.types import ProcessId, Scope
 
+RETURNED_BYTES_MAX = 64 << 20
+"""Returned rows that are kept for one client. What its reporter tells it is not cut down: it
+lacks rows only if the reporter dies, and is told so."""
+
 
 @dataclass(slots=True)
 class Ledger:
@@ -40,6 +44,8 @@ class Ledger:
     failed: dict[int, Failed] = field(default_factory=dict)
     report_all: set[int] = field(default_factory=set)
     answered: int = 0
+    _returned: dict[int, int] = field(default_factory=dict)
+    """What the returned rows of kept outcomes weigh, by number."""
 
     def __len__(self) -> int:
         return len(self.written) + len(self.failed)
@@ -49,7 +55,18 @@ class Ledger:
         if number > self.answered:
             record[number] = outcome
             if len(record) > limit:
-                del record[next(iter(record))]
+                oldest = next(iter(record))
+                del record[oldest]
+                self._returned.pop(oldest, None)
+
+    def keep_written(self, written: Written, limit: int) -> None:
+        """Keep what a write did, and the rows it returned while there is room for them."""
+        n_bytes = written.returned_bytes
+        if n_bytes and n_bytes + sum(self._returned.values()) > RETURNED_BYTES_MAX:
+            written = written.without_returned()
+        elif n_bytes and written.number > self.answered:
+            self._returned[written.number] = n_bytes
+        self.keep(self.written, written.number, written, limit)
 
     def forget(self, upto: int) -> None:
         """Learn that the client has every outcome up to a number."""
@@ -59,6 +76,7 @@ class Ledger:
         for record in (self.written, self.failed):
             for number in [known for known in record if known <= upto]:
                 del record[number]
+                self._returned.pop(number, None)
 
     def answer(self, question: Inquire) -> Inquired:
         """Tell what is known, and promise to report queued writes for all that is owned here."""

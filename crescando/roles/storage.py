@@ -411,7 +411,7 @@ class Storage:
         reported = []
         for written in results.written:
             scope, _ = ledger.scopes.pop(written.number, ((), True))
-            ledger.keep(ledger.written, written.number, written, self.limits.records)
+            ledger.keep_written(written, self.limits.records)
             if written.number in ledger.report_all:
                 ledger.report_all.discard(written.number)
                 reported.append(written)

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from crescando.client.base import Request
+from crescando.engine import answers, cutting
 from crescando.engine.base import Results
 from crescando.engine.scan import ScanEngine
 from crescando.engine.statement import Kind, Operation, encode_call, encode_parameters, encode_shapes
 from crescando.process import Output
-from crescando.roles.messages import Answered, Attach, Inquire, Inquired, Ping, Pong, ReadReplica
+from crescando.roles.messages import Answered, Attach, Inquire, Inquired, Ping, Pong, ReadReplica, Taken
+from crescando.roles.outbox import PIECES_OPEN_MAX
 from crescando.roles.storage import Execution, Storage, StorageLimits, TableChange
 from crescando.routing.base import ExpelledEvent
 from crescando.routing.batch import Delivery, Message, gather, submission
@@ -610,3 +612,44 @@ def test_an_expelled_process_stops() -> None:
     desk.multicast.events.append(ExpelledEvent(17, 0))
 
     assert desk.flush().stop == "expelled at position 17"
+
+
+# Slow readers.
+
+
+def test_a_client_that_takes_nothing_holds_up_nobody_but_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (cutting, answers):
+        monkeypatch.setattr(module, "PIECE_BYTES", 24)
+    desk = Desk()
+    desk.deliver(ALICE, 1, *(insert(k) for k in range(1, 8)))
+    desk.run()
+
+    desk.deliver(ALICE, 8, read_all())
+    desk.deliver(BOB, 1, add(1, 1))
+    sent_first = desk.run()
+    pieces = [results for results in sent_first if results.rows]
+    assert len(pieces) == PIECES_OPEN_MAX
+    assert [counts(results) for results in sent_first if results.to == BOB] == [[(1, 1)]]
+
+    # Who asks meanwhile hears that the answer is on its way.
+    (inquired,) = sent(desk.tell(ALICE, Inquire(1, (8,))), Inquired)
+    assert [queued.number for queued in inquired.queued] == [8]
+    while pieces[-1].rows[0].has_more:
+        pieces += sent(desk.tell(ALICE, Taken(1)), Results)
+    assert [results.rows[0].part for results in pieces] == list(range(len(pieces)))
+    assert sum(len(results.rows[0].columns[0]) for results in pieces) == 7
+    (inquired,) = sent(desk.tell(ALICE, Inquire(2, (8,))), Inquired)
+    assert inquired.queued == ()
+
+
+def test_what_waits_for_a_client_ends_with_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (cutting, answers):
+        monkeypatch.setattr(module, "PIECE_BYTES", 24)
+    desk = Desk()
+    desk.deliver(ALICE, 1, *(insert(k) for k in range(1, 9)), read_all())
+    desk.run()
+
+    desk.core.on_disconnected(ALICE, 0.0)
+    (inquired,) = sent(desk.tell(ALICE, Inquire(1, (9,))), Inquired)
+    assert inquired.queued == ()
+    assert sent(desk.tell(ALICE, Taken(4)), Results) == []
