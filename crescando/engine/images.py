@@ -8,7 +8,7 @@ last state in their place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -173,11 +173,15 @@ class Snapshots:
 
     def take(self, images: I64) -> int:
         """Copy the present state of some images; gives the number of the first copy."""
+        return self.add(len(images), lambda column_id: self._images.column(column_id).take(images))
+
+    def add(self, n_rows: int, column: Callable[[int], Value]) -> int:
+        """Add row versions, given column by column; gives the number of the first one."""
         first = self.n_rows
         for column_id, pieces in self._pieces.items():
-            pieces.append(self._images.column(column_id).take(images))
-        self._lengths.append(len(images))
-        self.n_rows += len(images)
+            pieces.append(column(column_id))
+        self._lengths.append(n_rows)
+        self.n_rows += n_rows
         return first
 
     def column(self, column_id: int) -> Value:

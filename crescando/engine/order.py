@@ -25,6 +25,7 @@ from crescando.engine.index import expand
 from crescando.engine.keys import I64
 from crescando.engine.match import Matcher
 from crescando.engine.reader import Reader
+from crescando.engine.streaks import Streaks
 from crescando.engine.table import Table
 from crescando.engine.values import Errors
 from crescando.engine.writer import Writer
@@ -161,7 +162,14 @@ class Replay:
         within = (self._arrivals.time >= start * self._width) & (self._arrivals.time < stop * self._width)
         static_writes = merge(static[0], self._arrivals.pick(within.nonzero()[0]))
         static_reads = static[1]
+        streaks = None
+        if len(static_writes.code) and not any(self._is_dynamic[index] for index in matchers):
+            streaks = Streaks(
+                self._table, self._images, self._groups, self._writer, self._evaluator, static_writes
+            )
         while len(active):
+            if streaks is not None:
+                clock = self._run_ahead(streaks, active, clock, static_reads)
             write, due = self._next_writes(active, clock, static_writes, dynamic[0])
             self._show(active, clock, due, static_reads, dynamic[1])
             movers = (due != _NEVER).nonzero()[0]
@@ -302,7 +310,34 @@ class Replay:
             return
         events = shown[0] if len(shown) == 1 else chain(shown[0], shown[1])
         images, copies = np.unique(events.image, return_inverse=True)
-        copies = copies + self._snapshots.take(images)
+        self._see(events, copies + self._snapshots.take(images))
+
+    def _run_ahead(self, streaks: Streaks, active: I64, clock: I64, reads: Events) -> I64:
+        """Do the writes that can be done at once; gives the time up to which each image has come."""
+        streak = streaks.find(active, clock, self._span)
+        if streak is None:
+            return clock
+        at = np.searchsorted(active, streak.images)
+        after = clock.copy()
+        after[at] = streak.writes.time[streak.last]
+        begin = streak.images * self._span
+        starts = np.searchsorted(reads.code, begin + clock[at], side="right")
+        counts = np.searchsorted(reads.code, begin + after[at], side="left") - starts
+        if counts.any():
+            events = reads.pick(expand(starts, counts))
+            owner = np.repeat(np.arange(len(at)), counts)
+            version = np.searchsorted(streak.writes.code, events.code) - 1
+            version = np.where(version < streak.first[owner], -1 - owner, version)
+            versions, copies = np.unique(version, return_inverse=True)
+            first = self._snapshots.add(
+                len(versions), lambda column_id: streak.seen(versions, self._images.column, column_id)
+            )
+            self._see(events, copies + first)
+        streaks.store(streak)
+        return after
+
+    def _see(self, events: Events, copies: I64) -> None:
+        """Note that reads see some row versions."""
         self._n_seen += len(copies)
         for index, places in by_group(events.group):
             piece = copies[places], events.item[places], events.error[places]

@@ -172,6 +172,17 @@ def distinct_codes(codes: NDArray[Any], n_texts: int) -> tuple[I64, I64]:
     return used, index[codes]
 
 
+def overlay(value: Value, rows: I64, other: Value) -> Value:
+    """Give a value without errors with some rows replaced by those of another of its type and pool."""
+    data = value.data.copy()
+    data[rows] = other.data
+    valid = value.valid
+    if valid is not None or other.valid is not None:
+        valid = np.ones(len(data), np.bool_) if valid is None else valid.copy()
+        valid[rows] = True if other.valid is None else other.valid
+    return Value(value.type, data, valid, None, value.pool)
+
+
 def concatenate(values: Sequence[Value], lengths: Sequence[int]) -> Value:
     """Join values of one type end to end, constants spread to their lengths."""
     kind = values[0].type

@@ -152,7 +152,7 @@ class Writer:
         values = {}
         error: Errors | None = None
         for assignment in group.plan.shape.assignments:
-            value = self._fit(assignment.column, evaluate(assignment.term, frame).spread(len(images)))
+            value = self.fit(assignment.column, evaluate(assignment.term, frame).spread(len(images)))
             error = first_cause(error, value.error)
             values[assignment.column] = value
         if error is not None and error.any():
@@ -186,8 +186,8 @@ class Writer:
             after = kept.look(self._images, images, there_is_after, is_before=False)
             kept.add(self._tally.cells(group, operations, self._images.arc[images]), before, after)
 
-    def _fit(self, column_id: int, value: Value) -> Value:
-        """Convert a value to a column's type, with the errors that its constraints raise."""
+    def fit(self, column_id: int, value: Value) -> Value:
+        """Convert a value to a column's type and texts, with the errors that its constraints raise."""
         column = self._table.schema.column_by_id(column_id)
         assert column is not None
         fitted = convert(value, column.type)
@@ -195,7 +195,12 @@ class Writer:
         if not column.nullable:
             # Every error of a term has a smaller cause, so that this one never hides it.
             fitted.error = first_cause(fitted.error, null_error(fitted))
-        return fitted
+        pool = self._table.pools.get(column_id)
+        return fitted if pool is None else recode(fitted, pool)
+
+    def count(self, order: I64, arcs: I64) -> None:
+        """Count rows as written by the operations at some places in the batch."""
+        self._tally.affected(order, arcs)
 
     def _store(self, values: dict[int, Value], images: I64) -> None:
         if len(images) == 0:
