@@ -61,7 +61,7 @@ class Answers:
     def results(self, executed: int) -> list[Results]:
         """Give the `Results` of each sender, further ones for long answers; `process` is left to the role."""
         nobody = ProcessId("", "")
-        given = []
+        given: list[Results] = []
         for sender, (rows, partials, written, failed) in self._parts.items():
             first, *others = _packed([*rows, *partials])
             *before, last = _packed_writes(written)
