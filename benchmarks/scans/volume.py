@@ -128,7 +128,7 @@ def e7(stock: Stock) -> Outcome:
         arcs=ARCS,
         timings={name: timing.told() for name, timing in timings.items()},
         note="reads in scopes of one arc of three, and of the whole ring: the slower one counts",
-        paper="4,500 to 5,500 reads/s and 5,500 writes/s a process, in 2009, RB13 §7.3 and §7.4.1; context only",
+        paper="4,500 to 5,500 reads/s and 5,500 writes/s a process (RB13 §7.3, §7.4.1); context only",
     )
 
 
