@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from crescando.engine import kernels
 from crescando.engine.decimals import read, write
-from crescando.engine.dictionary import Pool
+from crescando.engine.dictionary import Pool, prefix_bounds
 from crescando.engine.functions import TEXT_MAX, TIMESTAMP_MAX, TIMESTAMP_MIN, Cause
 from crescando.engine.heap import Texts
 from crescando.engine.keys import I64
@@ -177,6 +177,18 @@ def literal_ends(pattern: str) -> tuple[str, str | None] | None:
 def literal_prefix(pattern: str) -> str:
     """Give what every text that matches a LIKE pattern begins with."""
     return pattern.split("%")[0].split("_")[0]
+
+
+def like_bounds(pool: Pool, patterns: Pool) -> tuple[I64, I64]:
+    """Give for each pattern the closed interval of a pool's ranks outside which nothing matches it.
+
+    Returns
+    -------
+    low, high : ndarray of int64, shape (len(patterns),)
+        By the patterns' codes; empty where ``low > high``. If a pattern is a
+        literal and one ``%`` at its end, everything inside matches.
+    """
+    return prefix_bounds(pool, Texts.of([literal_prefix(pattern) for pattern in patterns.texts]))
 
 
 def _has_ends(pool: Pool, codes: Array, beginning: str, end: str | None) -> NDArray[np.bool_]:

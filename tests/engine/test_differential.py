@@ -97,7 +97,8 @@ def null_equals_null(patch: pytest.MonkeyPatch) -> None:
 
 def trailing_nul_ignored(patch: pytest.MonkeyPatch) -> None:
     intern = Pool.intern
-    patch.setattr(Pool, "intern", lambda self, texts: intern(self, (t.rstrip("\0") for t in texts)))
+    zeros: dict[type, Any] = {str: "\0", bytes: b"\0"}
+    patch.setattr(Pool, "intern", lambda self, texts: intern(self, (t.rstrip(zeros[type(t)]) for t in texts)))
 
 
 def duplicate_keys_born_twice(patch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from crescando.engine.dictionary import Pool, unify_equality, unify_order
 from crescando.engine.functions import Cause
-from crescando.engine.texts import like_matcher, parse_text
+from crescando.engine.texts import like, like_bounds, like_matcher, literal_prefix, parse_text
 from crescando.schema import DataType
 from tests.engine import oracle
 from tests.engine.oracle import Err
@@ -91,3 +91,18 @@ def test_a_growing_pool_keeps_codes_and_renews_ranks() -> None:
 def test_full_length_is_compared() -> None:
     pool = Pool()
     assert len(set(pool.intern(["", "\0", "a", "a\0", "\0a", "\U0001d11e"]).tolist())) == 6
+
+
+@given(st.lists(small, min_size=1), st.lists(small, min_size=1))
+def test_matches_lie_within_the_bounds_of_their_pattern(texts: list[str], patterns: list[str]) -> None:
+    pool, sought = Pool(texts), Pool(patterns)
+    ranks = pool.ranks()
+    every = np.arange(len(pool))
+    low, high = like_bounds(pool, sought)
+    for code, pattern in enumerate(sought.texts):
+        expected = [oracle.like(text, pattern) for text in pool.texts]
+        assert like(pool, every, sought, np.array([code])).tolist() == expected
+        inside = (ranks >= low[code]) & (ranks <= high[code])
+        assert not (np.array(expected) & ~inside).any()
+        if pattern[-1:] == "%" and pattern[:-1] == literal_prefix(pattern):
+            assert inside.tolist() == expected

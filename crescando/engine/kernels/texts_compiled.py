@@ -174,7 +174,7 @@ def find_codes(
                         break
             slot += 1
             if slot == size:
-                slot = 0
+                slot = np.int64(0)
             code = np.int64(table[slot])
         found[row] = code
     return found
@@ -189,7 +189,7 @@ def place_codes(table: I32, tags: U32, first: int, stop: int) -> None:
         while table[slot] >= 0:
             slot += 1
             if slot == size:
-                slot = 0
+                slot = np.int64(0)
         table[slot] = code
 
 
