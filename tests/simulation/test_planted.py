@@ -36,9 +36,8 @@ Plant = Callable[[pytest.MonkeyPatch], Factories]
 
 def acknowledge_before_a_majority(_: pytest.MonkeyPatch) -> Factories:
     class Hasty(Replica[Any]):
-        def _count_accepted(self, peer: Any, instance: int) -> bool:
-            leader = self._leader
-            if leader is None or instance not in leader.open:
+        def _count_accepted(self, leader: Any, peer: Any, instance: int) -> bool:
+            if instance not in leader.open:
                 return False
             self.learner.decide(instance, leader.open.pop(instance).value)
             self._advance()
