@@ -46,6 +46,7 @@ class Grouping:
         self._keys: list[list[Value]] = []
         self._n_groups = 0 if n_keys else n_operations
         self._n_compacted = 0
+        self._n_checked = 0
 
     def add(self, operations: I64, keys: Sequence[Value], values: Sequence[Value | None]) -> None:
         """Add rows.
@@ -71,12 +72,18 @@ class Grouping:
         if self._n_groups > max(_PENDING_MIN, 2 * self._n_compacted):
             self._compact()
 
-    def crowded(self) -> list[int]:
-        """Give the reads with more than `GROUPS_MAX` groups or distinct values, so far."""
-        n_entries = [accumulator.n_entries for accumulator in self._accumulators]
-        if max([self._n_groups, *n_entries]) <= GROUPS_MAX:
+    def crowded(self, *, is_last: bool = False) -> list[int]:
+        """Give the reads with more than `GROUPS_MAX` groups or distinct values, so far.
+
+        Looks only when all reads together have grown to twice what they were, or at the end.
+        """
+        size = max([self._n_groups, *(accumulator.n_entries for accumulator in self._accumulators)])
+        if size <= GROUPS_MAX or (size <= 2 * self._n_checked and not is_last):
             return []
         self._compact()
+        self._n_checked = max(
+            [self._n_groups, *(len(accumulator.groups()) for accumulator in self._accumulators)]
+        )
         counts = np.bincount(self._owners(), minlength=self._n_operations) if self._n_keys else np.zeros(1)
         crowded = counts > GROUPS_MAX
         for accumulator in self._accumulators:

@@ -102,14 +102,13 @@ class Reader:
             values = [None if value is None else value.take(kept) for value in values]
         if self._grouping is not None:
             self._group_rows(self._grouping, operations, values)
-            self._drop(self._grouping, _CROWDED)
+            self._drop(self._grouping, self._grouping.crowded(), _CROWDED)
         else:
             self._rows.add(*self._gathered(source, rows, operations, values))
-            self._drop(self._rows, _TOO_LONG)
+            self._drop(self._rows, self._rows.crowded(), _TOO_LONG)
 
-    def _drop(self, answers: Grouping | AllRows, text: str) -> None:
-        """Fail the reads that hold too much, and forget what they hold."""
-        crowded = answers.crowded()
+    def _drop(self, answers: Grouping | AllRows, crowded: list[int], text: str) -> None:
+        """Fail reads that hold too much, and forget what they hold."""
         if crowded:
             self._crowded |= dict.fromkeys(crowded, text)
             answers.drop(crowded)
@@ -168,7 +167,7 @@ class Reader:
     def _groups_of_all(self) -> list[tuple[ProcessId, Rows | Partials]]:
         grouping = self._grouping
         assert grouping is not None
-        self._drop(grouping, _CROWDED)
+        self._drop(grouping, grouping.crowded(is_last=True), _CROWDED)
         senders, place = self._layout()
         offsets, keys, states = grouping.lay_out(place, int(place.max(initial=-1)) + 1)
         n_groups = int(offsets[-1])
@@ -181,7 +180,7 @@ class Reader:
             partials = Partials(
                 *self._names_of(locals_),
                 offsets=inner,
-                keys=tuple(to_column(key.take(np.arange(piece.start, piece.stop))) for key in keys),
+                keys=tuple(to_column(_piece(key, piece)) for key in keys),
                 states=tuple(each.of_groups(piece.start, piece.stop).compacted() for each in states),
                 part=piece.part,
                 has_more=piece.has_more,
@@ -207,7 +206,7 @@ class Reader:
                 *self._names_of(locals_),
                 offsets=inner,
                 names=tuple(projection.name for projection in projections),
-                columns=tuple(to_column(value.take(np.arange(piece.start, piece.stop))) for value in columns),
+                columns=tuple(to_column(_piece(value, piece)) for value in columns),
                 part=piece.part,
                 has_more=piece.has_more,
             )
@@ -241,6 +240,13 @@ class Reader:
             scopes.astype(np.int64),
             tuple(members.scopes[number] for number in numbers.tolist()),
         )
+
+
+def _piece(value: Value, piece: Cut) -> Value:
+    """Give the rows of one piece."""
+    if piece.stop - piece.start == len(value.data):
+        return value
+    return value.take(np.arange(piece.start, piece.stop))
 
 
 def _cut_by_sender(

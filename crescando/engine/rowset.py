@@ -29,6 +29,7 @@ class AllRows:
         self._operations: list[I64] = []
         self._pieces: list[list[Value]] = []
         self._n_pending = 0
+        self._n_checked = 0
 
     def add(self, operations: I64, values: Sequence[Value]) -> None:
         """Add rows.
@@ -44,9 +45,14 @@ class AllRows:
         self._n_pending += len(operations)
 
     def crowded(self) -> list[int]:
-        """Give the reads whose rows so far weigh more than one answer may, their texts left out."""
-        if not self._pieces or self._n_pending * 8 * len(self._pieces[0]) <= ANSWER_BYTES_MAX:
+        """Give the reads whose rows so far weigh more than one answer may, their texts left out.
+
+        Looks only when all reads together have grown to twice what they were.
+        """
+        n_rows = self._n_pending
+        if n_rows <= 2 * self._n_checked or n_rows * 8 * len(self._pieces[0]) <= ANSWER_BYTES_MAX:
             return []
+        self._n_checked = n_rows
         counts = np.bincount(np.concatenate(self._operations))
         found = (counts * 8 * len(self._pieces[0]) > ANSWER_BYTES_MAX).nonzero()[0]
         return [int(operation) for operation in found]

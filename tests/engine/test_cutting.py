@@ -97,6 +97,7 @@ def test_a_read_over_its_budget_fails_alone(monkeypatch: pytest.MonkeyPatch) -> 
     bench = loaded()
     where = applied("<", bench.col("k"), par(0, DataType.INT64))
     shape = bench.read_shape(where)
+    monkeypatch.setattr(cutting, "PIECE_BYTES", 10_000)
     for module in (rowset, reader):
         monkeypatch.setattr(module, "ANSWER_BYTES_MAX", 10_000)
     (results,) = run(
