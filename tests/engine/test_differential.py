@@ -286,7 +286,7 @@ PLANTS: list[tuple[Plant, int, tuple[int, ...]]] = [
     (decimals_overflow_unnoticed, 0, ()),
     (null_group_lost, 0, ()),
     (ties_cut_anyhow, 0, ()),
-    (nulls_last_ascending, 0, ()),
+    (nulls_last_ascending, 100, ()),
     (first_rows_pruned_too_early, 0, ()),
     (after_image_told_as_before, 0, ()),
     (distinct_values_counted_per_piece, 0, ()),
