@@ -28,6 +28,11 @@ quick: $(READY)
 soak-differential: $(READY)
 	$(BIN)/python -m tests.engine.soak
 
+# Ten minutes of churn: new rows, texts and shapes all the time, and memory that stays where it is.
+.PHONY: soak-engine
+soak-engine: $(READY)
+	$(BIN)/python -m tests.engine.churn
+
 # Every interleaving of the small scopes, deeper than the tests go; some ten minutes and 1.5 GB.
 .PHONY: torture
 torture: $(READY)
