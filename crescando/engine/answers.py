@@ -31,6 +31,7 @@ class Answers:
         self._parts: dict[ProcessId, tuple[list[Any], list[Any], list[Any], list[Any]]] = {
             sender: ([], [], [], []) for sender in dict.fromkeys(senders)
         }
+        self._some_returned = False
 
     def failed(self, members: Members, local: int, kind: str, text: str) -> None:
         """Tell that an operation was not executed."""
@@ -54,6 +55,7 @@ class Answers:
     def wrote(self, group: Group, tally: Tally) -> None:
         """Tell what the writes of a group did."""
         written = tally.written(group)
+        self._some_returned |= bool(group.plan.shape.returning)
         for sender, locals_ in group.members.by_sender(group.every):
             some = written if len(locals_) == len(written) else map(written.__getitem__, locals_.tolist())
             self._parts[sender][2].extend(some)
@@ -64,7 +66,7 @@ class Answers:
         given: list[Results] = []
         for sender, (rows, partials, written, failed) in self._parts.items():
             first, *others = _packed([*rows, *partials])
-            *before, last = _packed_writes(written)
+            *before, last = _packed_writes(written, self._some_returned)
             given.extend(Results(nobody, sender, executed, written=tuple(pack)) for pack in before)
             given.append(Results(nobody, sender, executed, *_by_kind(first), tuple(last), tuple(failed)))
             given.extend(Results(nobody, sender, executed, *_by_kind(pack)) for pack in others)
@@ -84,8 +86,10 @@ def _packed(pieces: list[Rows | Partials]) -> list[list[Rows | Partials]]:
     return packs
 
 
-def _packed_writes(written: list[Written]) -> list[list[Written]]:
+def _packed_writes(written: list[Written], some_returned: bool) -> list[list[Written]]:
     """Put what writes did into packs whose returned rows weigh about `PIECE_BYTES`; at least one."""
+    if not some_returned:
+        return [written]
     packs: list[list[Written]] = [[]]
     n_bytes = 0
     for each in written:

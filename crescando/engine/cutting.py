@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from crescando.engine.keys import I64
+from crescando.engine.statement import PHYSICAL
 from crescando.engine.values import Value
 
 PIECE_BYTES = 8 << 20
@@ -46,15 +47,26 @@ class Cut:
 
 
 def weights(values: Sequence[Value], n_rows: int) -> I64:
-    """Give what each row weighs in bytes: its values, with the texts in full."""
+    """Give what each row weighs in bytes: its values, with the texts in full.
+
+    Rows of which all together are at most one piece are given as weighing nothing.
+    """
     weight = np.zeros(n_rows, np.int64)
+    if sum(map(_weight_max, values)) * n_rows <= PIECE_BYTES:
+        return weight
     for value in values:
-        weight += value.data.itemsize + (value.valid is not None)
+        # By type: how narrow codes are kept, and whether a mask is, depends on the layout.
+        weight += PHYSICAL[value.type].itemsize + 1
         if value.pool is not None:
             offsets, codes = value.pool.texts.offsets, value.data.astype(np.int64, copy=False)
             lengths = offsets[codes + 1].astype(np.int64) - offsets[codes].astype(np.int64)
             weight += lengths if value.valid is None else np.where(value.valid, lengths, 0)
     return weight
+
+
+def _weight_max(value: Value) -> int:
+    """Give more than any row of a value weighs."""
+    return PHYSICAL[value.type].itemsize + 1 + (0 if value.pool is None else value.pool.longest)
 
 
 def sums(weight: I64, offsets: I64) -> I64:

@@ -75,17 +75,15 @@ class Cycle:
         """Match every block: gather the rows that writes may change, answer reads on the others."""
         for block in self._table.blocks(block_rows):
             live = block.live()
-            rows = None if live is None else live.nonzero()[0]
-            dirty = self._find_dirty(block, rows)
-            self._read(block, rows, dirty)
+            self._read(block, live, self._find_dirty(block, live))
 
-    def _find_dirty(self, block: Block, living: I64 | None) -> Mask | None:
+    def _find_dirty(self, block: Block, live: Mask | None) -> Mask | None:
         """Mark the rows that a write matches at their stored values, or whose key is named."""
         dirty: Mask | None = None
         for index, group in enumerate(self._groups):
             if group.plan.is_read or group.plan.gives_rows:
                 continue
-            for found in self._matchers[index].match(block, living):
+            for found in self._matchers[index].match(block, None, None, live):
                 if dirty is None:
                     dirty = np.zeros(block.n_rows, np.bool_)
                 dirty[found.rows] = True
@@ -108,14 +106,14 @@ class Cycle:
         counts = np.bincount(operations, minlength=len(group.order))
         self._pairs[group.order] += counts
 
-    def _read(self, block: Block, rows: I64 | None, dirty: Mask | None) -> None:
+    def _read(self, block: Block, live: Mask | None, dirty: Mask | None) -> None:
         """Answer reads from the rows that no write touches."""
         arc = block.segment.arc
         for index, reader in self._readers.items():
             group = self._groups[index]
             coverage = group.coverage
             assert coverage is not None
-            for found in self._matchers[index].match(block, rows, coverage.skipped(arc)):
+            for found in self._matchers[index].match(block, None, coverage.skipped(arc), live):
                 at, operations, errors = found.rows, found.operations, found.errors
                 kept = coverage.visible(operations, arc, block.positions()[at])
                 if dirty is not None:

@@ -65,6 +65,7 @@ class Pool:
         "_texts",
         "_translations",
         "binary",
+        "longest",
     )
 
     def __init__(self, texts: Iterable[Any] = (), *, binary: bool = False) -> None:
@@ -74,6 +75,7 @@ class Pool:
         self._offsets: NDArray[Any] = np.zeros(1, np.uint32)
         self._tags: U32 = np.zeros(0, np.uint32)
         self._n_texts = 0
+        self.longest = 0
         self._table: I32 = np.full(8, -1, np.int32)
         self._n_placed = 0
         self._order: I32 = np.zeros(0, np.int32)
@@ -216,6 +218,7 @@ class Pool:
         begin = int(self._offsets[first])
         total = int(lengths.sum())
         self._heap = _with_room(self._heap, begin, begin + total)
+        self.longest = max(self.longest, int(lengths.max(initial=0)))
         self._heap[begin : begin + total] = kernels.active().texts.gather_slices(heap, starts, lengths)
         if begin + total >= NARROW_BYTES:
             self._offsets = self._offsets.astype(np.int64, copy=False)

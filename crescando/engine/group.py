@@ -43,11 +43,15 @@ class Coverage:
 
     def skipped(self, arc: int) -> Mask | None:
         """Give which operations see nothing of an arc, or None if all see some."""
+        if (self.arcs[:, arc] != _NONE).all():
+            return None
         blind: Mask = self.arcs[self.scope, arc] == _NONE
-        return blind if blind.any() else None
+        return blind
 
     def visible(self, operations: I64, arcs: I64 | int, positions: U64) -> Mask | None:
         """Give which pairs of operation and row are in scope, or None if all are."""
+        if (self.arcs[:, arcs] == _WHOLE).all():
+            return None
         cover = self.arcs[self.scope[operations], arcs]
         if (cover == _WHOLE).all():
             return None

@@ -65,8 +65,11 @@ def expand(starts: I64, counts: I64) -> I64:
 
 def cut(counts: I64) -> Iterator[tuple[int, int]]:
     """Cut a list of runs into slices of about `PIECE_PAIRS` pairs each."""
+    total = int(counts.sum())
+    if total <= PIECE_PAIRS:
+        yield 0, len(counts)
+        return
     ends = np.cumsum(counts)
-    total = int(ends[-1]) if len(ends) else 0
     start = 0
     while start < len(counts):
         before = int(ends[start - 1]) if start else 0

@@ -85,7 +85,9 @@ class Matcher:
         path = self._choose()
         self._join = None if path is None else self._make(path, operations)
 
-    def match(self, source: Source, rows: I64 | None, skipped: Mask | None = None) -> Iterator[Matched]:
+    def match(
+        self, source: Source, rows: I64 | None, skipped: Mask | None = None, live: Mask | None = None
+    ) -> Iterator[Matched]:
         """Give the matching pairs, in pieces.
 
         Parameters
@@ -95,7 +97,11 @@ class Matcher:
             The rows to look at; None for all.
         skipped : ndarray of bool, shape (n_operations,), or None
             Operations of the group to leave out.
+        live : ndarray of bool, shape (source.n_rows,), or None
+            Rows to look at, if `rows` is None: for tombstones, of which there are few.
         """
+        if self._join is None and live is not None and rows is None:
+            rows = live.nonzero()[0]
         if source.n_rows == 0 or (rows is not None and len(rows) == 0):
             return
         if self._join is None:
@@ -104,8 +110,10 @@ class Matcher:
                 yield matched if rows is None else replace(matched, rows=rows[matched.rows])
             return
         for at, operations, rest in self._candidates(self._join, source, rows):
-            if skipped is not None:
-                kept = ~skipped[operations]
+            kept = None if skipped is None else ~skipped[operations]
+            if live is not None:
+                kept = live[at] if kept is None else kept & live[at]
+            if kept is not None:
                 at, operations = at[kept], operations[kept]
             yield from self._filter(source, at, operations, rest)
 

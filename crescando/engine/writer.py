@@ -77,31 +77,25 @@ class Tally:
             self._counts = self._sum()
         kept = self._returned.get(id(group))
         returned = {} if kept is None else kept.by_cell()
-        special = {cell // self._n_arcs for cell in (*self._failures.counts, *returned)}
-        answers = []
-        members, counts = group.members, self._counts
-        named = zip(members.number.tolist(), members.position.tolist(), members.order.tolist(), strict=True)
-        for (number, position, place), row in zip(
-            named, map(tuple, counts[members.order].tolist()), strict=True
-        ):
-            if place in special:
-                start = place * self._n_arcs
-                told = tuple(
-                    self._count(arc, start, affected, returned.get(start + arc, ()))
-                    for arc, affected in enumerate(row)
-                )
-            else:
-                told = self._plain(row)
-            answers.append(Written(number, position, told))
-        return answers
+        members = group.members
+        rows = list(map(tuple, self._counts[members.order].tolist()))
+        told = [self._known.get(row) or self._plain(row) for row in rows]
+        special = np.array(
+            sorted({cell // self._n_arcs for cell in (*self._failures.counts, *returned)}), np.int64
+        )
+        for local in np.isin(members.order, special).nonzero()[0].tolist():
+            start = int(members.order[local]) * self._n_arcs
+            told[local] = tuple(
+                self._count(arc, start, affected, returned.get(start + arc, ()))
+                for arc, affected in enumerate(rows[local])
+            )
+        return list(map(Written, members.number.tolist(), members.position.tolist(), told))
 
     def _plain(self, row: tuple[int, ...]) -> tuple[Count, ...]:
         """Give the counts of a write that affected so many rows of each arc, and no more; few differ."""
-        known = self._known.get(row)
-        if known is None:
-            counts = zip(self._arcs, row, strict=True)
-            known = self._known[row] = tuple(Count(arc, affected, 0) for arc, affected in counts)
-        return known
+        counts = zip(self._arcs, row, strict=True)
+        told = self._known[row] = tuple(Count(arc, affected, 0) for arc, affected in counts)
+        return told
 
     def _sum(self) -> I64:
         size = self._n_operations * len(self._arcs)
