@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from crescando.engine.arithmetic import Raised, add, divide, merge_causes, multiply, subtract
 from crescando.engine.functions import Cause
 from crescando.engine.keys import I64, Mask
-from crescando.engine.scaled import UNITS_MAX, floor_to, floor_units, grow_to, round_to, to_floats
+from crescando.engine.scaled import POWERS, UNITS_MAX, floor_to, floor_units, grow_to, round_to, to_floats
 from crescando.engine.statement import PHYSICAL
 from crescando.engine.values import Errors, Value, raised
 from crescando.schema import DataType
@@ -174,12 +174,8 @@ def round_half_away(value: Value, digits: Array | None) -> Raised:
     rounded = round_to(value.data, scale, places)
     # Back to the scale: at most one digit more than before, and 10**19 only of what is 0.
     lost = np.minimum(scale - places, 19)
-    step = np.where(lost > 18, 0, _POWERS[np.minimum(lost, 18)])
-    units = rounded * step
-    return units, raised(beyond(units, DataType.decimal(18, scale)), Cause.OVERFLOW)
-
-
-_POWERS = np.array([10**power for power in range(19)], np.int64)
+    units = rounded * np.where(lost > 18, 0, POWERS[np.minimum(lost, 18)])
+    return units, raised(np.abs(units) > UNITS_MAX, Cause.OVERFLOW)
 
 
 def to_decimal(value: Value, target: DataType) -> Raised:

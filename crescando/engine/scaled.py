@@ -19,6 +19,9 @@ Mask = NDArray[np.bool_]
 UNITS_MAX = 10**18 - 1
 """The greatest magnitude of a decimal, in its units."""
 
+POWERS = np.array([10**power for power in range(19)], np.int64)
+"""The powers of ten that int64 holds."""
+
 _INT64_MAX = (1 << 63) - 1
 _TWO_63 = 9223372036854775808.0
 _EXACT = 1 << 53
@@ -147,10 +150,7 @@ def round_to(units: NDArray[Any], scale: int, target: NDArray[Any] | int) -> I64
     wide = units.astype(np.int64, copy=False)
     steps = np.minimum(scale - np.asarray(target, np.int64), 19)
     # A step of 10**19 is beyond int64, and beyond twice of any number: what it leaves is 0.
-    step = _POWERS[np.minimum(steps, 18)]
+    step = POWERS[np.minimum(steps, 18)]
     magnitude = np.abs(wide)
     rounded = np.where(steps > 18, 0, (magnitude + step // 2) // step)
     return np.where(wide < 0, -rounded, rounded)
-
-
-_POWERS = np.array([10**power for power in range(19)], np.int64)

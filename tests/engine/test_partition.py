@@ -31,6 +31,8 @@ GOLDEN = [
     (DataType.FLOAT64, HashPartition(), 1.5, 0x3E1C1AEC920E9680),
     (DataType.FLOAT32, HashPartition(), 1.5, 0x3E1C1AEC920E9680),
     (DataType.FLOAT64, HashPartition(), 0.0, 0x568A9B0B1A2C05EC),
+    (DataType.decimal(9, 2), HashPartition(), 150, 0x92C5A69FD99BB60B),
+    (DataType.decimal(18, 6), HashPartition(5), -1, 0x6051123A3D74BE5C),
     (DataType.STRING, HashPartition(), "", 0x6246A58789053B93),
     (DataType.STRING, HashPartition(), "a", 0xFFB7E979B87A6386),
     (DataType.STRING, HashPartition(), "a\0", 0xAF6460201DEDB098),
@@ -46,6 +48,9 @@ GOLDEN = [
         1_370_000_000_000_000,
         0x698B0D95F698B000,
     ),
+    (DataType.decimal(9, 2), RangePartition(0, 100), 2550, 0x4147AE147AE14800),
+    (DataType.decimal(18, 18), RangePartition(0.0, 1.0), 10**18 - 1, RING_MAX),
+    (DataType.decimal(18, 1), RangePartition(0, 10), -5, 0),
     (DataType.STRING, RangePartition("N100", "N999"), "N14228", 0x7F3736B9B8AD47),
     (DataType.STRING, RangePartition("a", "b"), "aé", 0xC3E571381E8ACBDD),
 ]
