@@ -25,6 +25,7 @@ from crescando.engine.membership import list_keys
 from crescando.engine.plan import Access, Composite
 from crescando.engine.statement import Parameter, Term
 from crescando.engine.table import Table
+from crescando.engine.texts import like_bounds
 from crescando.engine.values import Value, both_valid
 from crescando.schema import DataType
 
@@ -210,6 +211,9 @@ def _bounds_of(
 
 def _rank_bounds(op: str, value: Value, pool: Pool) -> tuple[I64, I64]:
     """Give intervals of ranks; place 2r + 1 is the text of rank r, 2r the gap below it."""
+    if op == "like":
+        low, high = like_bounds(pool, value.strings())
+        return low[value.data], high[value.data]
     place = value.strings().places_in(pool)[value.data]
     low = np.full(len(place), KEY_MIN, np.int64)
     high = np.full(len(place), KEY_MAX, np.int64)

@@ -26,9 +26,9 @@ class Access:
     ----------
     column : int
     comparisons : tuple of (str, Parameter)
-        Operator as seen from the column; a single ``in`` stands alone.
+        Operator as seen from the column; ``in`` and ``like`` stand alone.
     rest : tuple of Term
-        The predicate's other conjuncts.
+        The predicate's other conjuncts; with ``like`` all of them.
     """
 
     column: int
@@ -201,6 +201,15 @@ def _accesses(conjuncts: tuple[Term, ...]) -> tuple[Access, ...]:
         for term, comparisons, rest in _compared(conjuncts)
         if isinstance(term, ColumnRef)
     ]
+    # What a pattern begins with is a range; whether the rest matches is seen on the survivors.
+    accesses.extend(
+        Access(term.args[0].column, (("like", term.args[1]),), conjuncts)
+        for term in conjuncts
+        if isinstance(term, Apply)
+        and term.op == "like"
+        and isinstance(term.args[0], ColumnRef)
+        and isinstance(term.args[1], Parameter)
+    )
     return tuple(sorted(accesses, key=lambda access: not access.is_point))
 
 
