@@ -34,7 +34,9 @@ INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 INTEGER_BITS_MAX = 4_096
 """Larger integers are refused: Python itself will not write much larger ones out."""
 
-_WIDE = decimal.Context(prec=DIGITS_READ_MAX)
+_WIDE = decimal.Context(prec=2 * DIGITS_READ_MAX)
+"""Holds every Decimal that is read, and every number of a text, whose length is bounded too."""
+
 _EXACT = decimal.Context(prec=28)
 """Of our own, since the caller may have set another precision for the thread."""
 

@@ -67,6 +67,8 @@ def units_from_arrow(pa: Any, array: Any, definition: ColumnDef, valid: Mask | N
             f"column {definition.name!r} is {definition.type.value} and cannot take Arrow's {array.type}; "
             f"cast it to pa.decimal128({definition.type.precision}, {definition.type.scale})"
         )
+    if len(array) == 0:
+        return np.zeros(0, PHYSICAL[definition.type])
     try:
         wide = array.cast(pa.decimal128(38, scale))
     except pa.ArrowInvalid as error:

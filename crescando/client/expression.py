@@ -139,7 +139,9 @@ class Expr:
 
     def __neg__(self) -> Expr:
         # A negative number is one constant: -2**63 fits int64 and 2**63 does not.
-        if isinstance(self, Literal) and type(self.value) in (int, float, Decimal, Numeral):
+        if isinstance(self, Literal) and type(self.value) is Decimal:
+            return Literal(self.value.copy_negate())  # Its minus would round to the thread's precision.
+        if isinstance(self, Literal) and type(self.value) in (int, float, Numeral):
             return Literal(-self.value)  # type: ignore[operator]
         return call("neg", self)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import crescando
-from crescando import agg, col, errors
+from crescando import agg, col, errors, lit
 from crescando.client.bind import Binder
 from crescando.client.inference import schema_from
 from crescando.client.intake import take_in
@@ -72,6 +72,12 @@ def prices(rows: object) -> list[int | None]:
 )
 def test_every_form_of_rows_holds_decimals(rows: object) -> None:
     assert prices(rows) == [1230, -700, None]
+
+
+def test_an_empty_or_missing_array_is_no_rows_or_null() -> None:
+    kind = pa.decimal128(5, 1)
+    assert prices(pa.table({"id": pa.array([], pa.int64()), "price": pa.array([], kind)})) == []
+    assert prices(pa.table({"id": [1, 2], "price": pa.nulls(2, kind)})) == [None, None]
 
 
 def test_integer_arrays_are_whole_numbers() -> None:
@@ -149,6 +155,7 @@ def test_types_are_inferred_with_the_longest_scale() -> None:
         ("price in (1, 2.50, 3.333)", "in", DataType.decimal(18, 2), (100, 250)),
         ("price > 0.00000000000000000001", ">", DataType.decimal(18, 2), 0),
         ("price >= 1.99999999999999999999", ">", DataType.decimal(18, 2), 199),
+        (f"price > 1.{'0' * 1050}1", ">", DataType.decimal(18, 2), 100),
         ("cast(fare as decimal(9, 2)) = 3", "=", DataType.decimal(18, 2), 300),
         ("coalesce(price, 0) = 1.5", "=", DataType.decimal(18, 2), 150),
     ],
@@ -179,6 +186,16 @@ def test_a_constant_beyond_every_decimal_is_one_truth_for_all_rows(text: str, tr
     if truth is not None:
         assert getattr(term, "op", "") == ("=" if truth else "<>")
         assert len(set(term.args)) == 1  # type: ignore[union-attr]
+
+
+def test_the_precision_of_the_thread_changes_nothing() -> None:
+    with decimal.localcontext() as context:
+        context.prec = 2
+        binder = Binder(ORDERS, {})
+        binder.predicate(col("price") > -lit(Decimal("123.45")))
+        assert prices([{"id": 1, "price": Decimal("123.45")}]) == [12345]
+
+    assert binder.slots[-1].stored == -12345
 
 
 def test_digits_of_a_factor_count_in_the_result() -> None:
