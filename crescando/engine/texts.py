@@ -153,12 +153,20 @@ def like(pool: Pool, codes: Array, patterns: Pool, pattern_codes: Array) -> NDAr
         return np.fromiter(map(matches, texts), np.bool_, len(texts))[index]
     a, b = np.broadcast_arrays(codes.astype(np.int64), pattern_codes.astype(np.int64))
     pairs, index = np.unique(b * len(pool) + a, return_inverse=True)
+    chosen, number = np.unique(pairs // len(pool), return_inverse=True)
+    pieces = patterns.decode(chosen)
+    demands = [literal_ends(pattern) for pattern in pieces]
+    simple = np.array([each is not None and each[1] is not None for each in demands], np.bool_)[number]
     result = np.zeros(len(pairs), np.bool_)
+    sought = pairs % len(pool)
+    heads, tails = ([each[part] or "" if each else "" for each in demands] for part in (0, 1))
+    result[simple] = _begin_and_end(pool, sought[simple], heads, tails, number[simple])
+    others = (~simple).nonzero()[0]
     current, matches = -1, like_matcher("")
-    texts = pool.decode(pairs % len(pool))
-    for place, (number, text) in enumerate(zip((pairs // len(pool)).tolist(), texts, strict=True)):
-        if number != current:
-            current, matches = number, like_matcher(patterns.texts[number])
+    for place, text in zip(others.tolist(), pool.decode(sought[others]), strict=True):
+        if number[place] != current:
+            current = int(number[place])
+            matches = like_matcher(pieces[current])
         result[place] = matches(text)
     return result[index]
 
@@ -197,18 +205,27 @@ def _has_ends(pool: Pool, codes: Array, beginning: str, end: str | None) -> NDAr
         equal: NDArray[np.bool_] = codes == pool.find(beginning)
         return equal
     used, index = distinct_codes(codes, len(pool))
+    matching = _begin_and_end(pool, used, [beginning], [end], np.zeros(len(used), np.int64))
+    spread: NDArray[np.bool_] = matching[index]
+    return spread
+
+
+def _begin_and_end(
+    pool: Pool, codes: I64, heads: list[str], tails: list[str], number: I64
+) -> NDArray[np.bool_]:
+    """Give where each text begins with ``heads[number]`` and ends, after that, with ``tails[number]``."""
     texts = pool.texts
-    starts = texts.offsets[used].astype(np.int64)
-    stops = texts.offsets[used + 1].astype(np.int64)
-    literals = Texts.of((beginning, end))
-    head, tail = literals.lengths.tolist()
-    long = stops - starts >= head + tail
-    at = long.nonzero()[0]
+    starts = texts.offsets[codes].astype(np.int64)
+    stops = texts.offsets[codes + 1].astype(np.int64)
+    literals = [Texts.of(each) for each in (heads, tails)]
+    head, tail = (each.lengths[number] for each in literals)
+    matching: NDArray[np.bool_] = stops - starts >= head + tail
     equal_slices = kernels.active().texts.equal_slices
-    for begins, size, first in ((starts[at], head, 0), (stops[at] - tail, tail, head)):
-        sizes = np.full(len(at), size)
-        long[at] &= equal_slices(texts.heap, begins, sizes, literals.heap, np.full(len(at), first), sizes)
-    matching: NDArray[np.bool_] = long[index]
+    for literal, begins, sizes in ((literals[0], starts, head), (literals[1], stops - tail, tail)):
+        at = matching.nonzero()[0]
+        firsts = literal.starts[number[at]]
+        same = equal_slices(texts.heap, begins[at], sizes[at], literal.heap, firsts, sizes[at])
+        matching[at[~same]] = False
     return matching
 
 
