@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -394,8 +395,8 @@ def valid_text(world: World) -> tuple[str, Term, tuple[Any, ...]]:
     while True:
         world._begin()
         term = world.predicate(2)
-        # SQLite takes decimals for whole numbers, and texts write them with a point.
-        if "decimal" not in repr(term).lower():
+        # Decimals are whole numbers to SQLite, which texts write with a point; bytes no text can write.
+        if not re.search("decimal|bytes", repr(term), re.IGNORECASE):
             break
     parameters = tuple(make() for make in world._makers)
     names = {column.id: column.name for column in world.columns}

@@ -28,7 +28,7 @@ from crescando.engine.scan import ScanEngine
 from crescando.engine.statement import ColumnRef, Kind, Operation, Projection, Shape
 from crescando.errors import CrescandoError
 from crescando.schema import DataType, TableSchema
-from crescando.sql.where import parse_where
+from crescando.sql.where import parse_where, substitute
 from crescando.types import FULL_RING
 from tests.engine.generator import World
 from tests.engine.hostile import Attack, attack, honest_shape, valid_text
@@ -99,6 +99,7 @@ class Target:
 
     def _bound(self, source: Any) -> tuple[Shape, tuple[Any, ...]]:
         where: Expr = parse_where.__wrapped__(source) if isinstance(source, str) else source()
+        where = substitute(where, ())
         key = Projection("k", ColumnRef(0, self.schema.columns[0].type))
         plan = bind_template(Template(Kind.READ, where), self.schema, {})
         return msgspec.structs.replace(plan.shape, projections=(key,)), plan.fill({})
