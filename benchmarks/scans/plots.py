@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any
 
 
-def draw(sweep: dict[str, Any], rivals: dict[str, dict[int, float]], out: Path) -> dict[str, str]:
+def draw(sweep: dict[str, Any], others: dict[str, dict[int, float]], out: Path) -> dict[str, str]:
     """Draw both plots, log-log, with the limit that memory sets.
 
     Parameters
     ----------
     sweep : dict
         From `benchmarks.scans.volume.sweep`.
-    rivals : dict
-        Seconds of a batch by its size, for each rival.
+    others : dict
+        Seconds of a batch by its size, for each other line: with real texts in and
+        out, while the sweep is of arrays.
     out : Path
         The JSON file; pictures lie beside it.
 
@@ -33,7 +34,7 @@ def draw(sweep: dict[str, Any], rivals: dict[str, dict[int, float]], out: Path) 
     drawn = {}
     for what, label in (("throughput", "operations per second"), ("cycle", "time of a batch in ms")):
         figure, axes = pyplot.subplots(figsize=(7, 5))
-        lines = {"crescando, one thread": sweep["cycle_s"], **rivals}
+        lines = {"crescando, 1 thread, arrays": sweep["cycle_s"], **others}
         for name, taken in lines.items():
             sizes = sorted(taken)
             axes.plot(sizes, [_shown(what, n, taken[n]) for n in sizes], marker="o", label=name)
