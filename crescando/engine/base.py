@@ -107,14 +107,14 @@ class Partials(msgspec.Struct, frozen=True, array_like=True):
         return values + 32 * len(self.number) + 64 * len(self.scopes)
 
 
-class Rejection(msgspec.Struct, frozen=True, array_like=True):
+class Rejection(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The smallest rejected key of one write in one range, and its cause."""
 
     key: tuple[Scalar, ...]
     cause: str
 
 
-class Count(msgspec.Struct, frozen=True, array_like=True):
+class Count(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What one write did to the rows of one ring arc (or part of an arc)."""
 
     key_range: KeyRange
@@ -125,7 +125,7 @@ class Count(msgspec.Struct, frozen=True, array_like=True):
     """A row per row affected, if the write returns any; empty also if they are too many."""
 
 
-class Written(msgspec.Struct, frozen=True, array_like=True):
+class Written(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What one write did, per ring arc that this process owns *and* the write touches."""
 
     number: int
@@ -143,7 +143,7 @@ class Written(msgspec.Struct, frozen=True, array_like=True):
         return msgspec.structs.replace(self, counts=counts)
 
 
-class Failed(msgspec.Struct, frozen=True, array_like=True):
+class Failed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A read that met an erroneous row, or an operation whose schema changed."""
 
     number: int

@@ -263,7 +263,7 @@ Strings and bytes: as dictionary codes; decimals: in units of their scale.
 """
 
 
-class Operation(msgspec.Struct, frozen=True):
+class Operation(msgspec.Struct, frozen=True, gc=False):
     """One delivered operation, ready to execute.
 
     Attributes
@@ -322,7 +322,7 @@ _CONSTANTS_DECODER = msgspec.msgpack.Decoder(tuple[Any, ...], ext_hook=_decode_a
 _COLUMNS_DECODER = msgspec.msgpack.Decoder(tuple[Column, ...], ext_hook=_decode_array, dec_hook=_accept_array)
 
 
-class Call(msgspec.Struct, frozen=True, array_like=True):
+class Call(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One operation's payload: which shape of the submission, and its parameters."""
 
     shape: int

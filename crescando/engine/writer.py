@@ -78,8 +78,9 @@ class Tally:
         kept = self._returned.get(id(group))
         returned = {} if kept is None else kept.by_cell()
         members = group.members
-        rows = list(map(tuple, self._counts[members.order].tolist()))
-        told = [self._known.get(row) or self._plain(row) for row in rows]
+        counts = self._counts[members.order]
+        rows = zip(*(counts[:, arc].tolist() for arc in range(len(self._arcs))), strict=True)
+        told = [self._known.get(row) or self._plain(row) for row in rows] or [()] * len(members)
         special = np.array(
             sorted({cell // self._n_arcs for cell in (*self._failures.counts, *returned)}), np.int64
         )
@@ -87,7 +88,7 @@ class Tally:
             start = int(members.order[local]) * self._n_arcs
             told[local] = tuple(
                 self._count(arc, start, affected, returned.get(start + arc, ()))
-                for arc, affected in enumerate(rows[local])
+                for arc, affected in enumerate(counts[local].tolist())
             )
         return list(map(Written, members.number.tolist(), members.position.tolist(), told))
 
