@@ -44,7 +44,7 @@ class Move(msgspec.Struct, frozen=True, array_like=True, tag="move"):
 
 
 _DECODER = msgspec.msgpack.Decoder(Enter | Leave | Accuse | Move)
-_STATE = msgspec.msgpack.Decoder(tuple[tuple[ProcessId, ...], ...])
+_STATE = msgspec.msgpack.Decoder(tuple[tuple[tuple[ProcessId, ...], ...], bool])
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +56,21 @@ class Groups:
     groups : tuple of tuple of ProcessId
         Each ascending; a data message's `table` names one by its index. The
         members of a group of n hold the n-ths of the ring, in order.
+    tells_all : bool
+        Whether everyone is told of every change; else only the members, before and
+        after, of the groups that it changes: others may lag far behind it.
     """
 
     groups: tuple[tuple[ProcessId, ...], ...]
+    tells_all: bool = True
 
     @classmethod
-    def of(cls, processes: Sequence[ProcessId], n_groups: int) -> Self:
+    def of(cls, processes: Sequence[ProcessId], n_groups: int, *, tells_all: bool = True) -> Self:
         """Deal processes out to groups."""
         dealt: list[list[ProcessId]] = [[] for _ in range(n_groups)]
         for index, process in enumerate(sorted(processes)):
             dealt[index % n_groups].append(process)
-        return cls(tuple(tuple(group) for group in dealt))
+        return cls(tuple(tuple(group) for group in dealt), tells_all)
 
     def is_member(self, process: ProcessId) -> bool:
         """Say whether a process is in some group."""
@@ -77,7 +81,7 @@ class Groups:
         return frozenset(process for group in self.groups for process in group)
 
     def destset(self, message: Message) -> Mapping[ProcessId, Scope]:
-        """Give the group's members, or everyone for a configuration message.
+        """Give the group's members, or those who are told of a configuration message.
 
         Raises
         ------
@@ -85,8 +89,7 @@ class Groups:
             If the group is empty or unknown, or the change makes no sense.
         """
         if message.kind is MessageKind.CONFIG:
-            after = self._after(message)
-            return dict.fromkeys(sorted(self.members() | after.members()), ())
+            return dict.fromkeys(sorted(self._told(self._after(message))), ())
         if not 0 <= message.table < len(self.groups) or not self.groups[message.table]:
             raise Refusal(f"there is nobody in group {message.table}")
         group = self.groups[message.table]
@@ -106,16 +109,21 @@ class Groups:
 
     def encode(self) -> bytes:
         """Give the canonical encoding."""
-        return msgspec.msgpack.encode(self.groups)
+        return msgspec.msgpack.encode((self.groups, self.tells_all))
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Give what `encode` wrote."""
-        return cls(_STATE.decode(data))
+        return cls(*_STATE.decode(data))
 
     def digest(self) -> bytes:
         """Give a digest of the encoding."""
         return hashlib.blake2b(self.encode(), digest_size=16).digest()
+
+    def _told(self, after: Self) -> set[ProcessId]:
+        pairs = zip(self.groups, after.groups, strict=True)
+        concerned = [pair for pair in pairs if self.tells_all or pair[0] != pair[1]]
+        return {process for pair in concerned for group in pair for process in group}
 
     def _after(self, message: Message) -> Self:
         sender, members = message.sender, self.members()
@@ -160,11 +168,12 @@ class GroupsScenario:
         return tuple(ProcessId("member", f"m{n}", 1) for n in range(1, rng.randint(3, 6) + 1))
 
     def genesis(self, rng: random.Random, founders: Sequence[ProcessId]) -> Config:
-        return Groups.of(founders, rng.randint(1, 3))
+        n_groups = rng.randint(1, 3)
+        return Groups.of(founders, n_groups, tells_all=n_groups < 3)
 
     def view(self, config: Config) -> View:
         assert isinstance(config, Groups)
-        return view_of(config.groups)
+        return view_of(config.groups, tells_all=config.tells_all)
 
     def join(self, process: ProcessId) -> bytes:
         return msgspec.msgpack.encode(Enter())

@@ -8,7 +8,7 @@ cases.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -19,19 +19,21 @@ from crescando.types import RING_MAX, KeyRange, MessageKind, ProcessId, Scope
 
 @dataclass(frozen=True)
 class View:
-    """Who is where."""
+    """Who is where, and whether everyone is told of changes."""
 
     n_groups: int
     where: Mapping[ProcessId, int]
+    tells_all: bool = True
 
     def of_group(self, group: int) -> list[ProcessId]:
         """Give the members of a group, ascending."""
         return sorted(process for process, at in self.where.items() if at == group)
 
 
-def view_of(groups: Sequence[Sequence[ProcessId]]) -> View:
+def view_of(groups: Sequence[Sequence[ProcessId]], *, tells_all: bool = True) -> View:
     """Turn groups into a view."""
-    return View(len(groups), {process: i for i, group in enumerate(groups) for process in group})
+    where = {process: i for i, group in enumerate(groups) for process in group}
+    return View(len(groups), where, tells_all)
 
 
 class GroupsTwin:
@@ -43,7 +45,7 @@ class GroupsTwin:
     def destset(self, view: View, message: Message) -> Mapping[ProcessId, Scope] | None:
         if message.kind is MessageKind.CONFIG:
             after = self._outcome(view, message)
-            return None if after is None else dict.fromkeys({**view.where, **after.where}, ())
+            return None if after is None else dict.fromkeys(_told(view, after), ())
         members = view.of_group(message.table)
         if not members:
             return None
@@ -72,7 +74,7 @@ class GroupsTwin:
         if word == "enter" and sender not in where and message.number == 1:
             sizes = [(len(view.of_group(group)), group) for group in range(view.n_groups)]
             where[sender] = sorted(sizes)[0][1]
-            return View(view.n_groups, where)
+            return replace(view, where=where)
         if sender not in where:
             return view
         if word == "leave" and len(where) > 1:
@@ -83,7 +85,16 @@ class GroupsTwin:
             where[_process(rest[0])] = rest[1]
         else:
             return None
-        return View(view.n_groups, where)
+        return replace(view, where=where)
+
+
+def _told(view: View, after: View) -> list[ProcessId]:
+    everyone = list({**view.where, **after.where})
+    if view.tells_all:
+        return everyone
+    moved = [p for p in everyone if view.where.get(p) != after.where.get(p)]
+    touched = {known.where.get(p) for p in moved for known in (view, after)} - {None}
+    return [p for p in everyone if {view.where.get(p), after.where.get(p)} & touched]
 
 
 def _process(raw: Sequence[Any]) -> ProcessId:

@@ -10,8 +10,9 @@ from crescando.routing.ecast import mseq as mseq_module
 from crescando.routing.ecast.backlog import REFUSING_MAX, Refusing
 from crescando.routing.ecast.messages import Confirm, Deliver, Hello, Outdated, Resume, Stable, StableUpTo
 from crescando.routing.ecast.snapshot import take_snapshot
+from crescando.routing.rubberband import Suspect
 from crescando.types import Verdict, position
-from tests.ecast.parties import CONFIG, R2, S0, S1, S2, batch, of, point, write
+from tests.ecast.parties import CONFIG, R2, S0, S1, S2, U0, batch, configure, of, point, write
 from tests.ecast.test_router import Desk, to
 from tests.routing.worlds import CLIENT
 
@@ -152,6 +153,28 @@ def test_an_instance_that_was_dropped_before_an_older_one_is_named_all_the_same(
     assert notice.unstable == (1,)
     assert notice.refusing == (2,)
     assert refusals(second) == [(2, Verdict.REFUSED.value)]
+
+
+@pytest.mark.parametrize("by_snapshot", [False, True])
+def test_nobody_waits_for_one_that_was_declared_failed_by_an_instance_that_is_gone(by_snapshot: bool) -> None:
+    desk = follower(of(write(1, point(S0, S1))), of(configure(1, Suspect(S0), sender=U0)))
+    # A Config need not tell everybody of every change: whom the first one still waits for may not be told.
+    desk.take(R2, StableUpTo(2, (), unstable=(1,)))
+    if by_snapshot:
+        desk.order.output.snapshot_for.append(R2)
+        desk.flush()
+        ((_, instance, snapshot),) = desk.order.snapshots
+        desk = follower()
+        desk.order.learned = instance
+        desk.order.output.install = (instance, snapshot)
+        desk.flush()
+    lead(desk)
+    desk.resume()
+
+    output = desk.take(S1, Confirm(position(1, 0)))
+
+    assert [m.upto for m in to(output, CLIENT, Stable)] == [1]
+    assert desk.router.n_pending == 0
 
 
 def test_what_lies_below_a_snapshot_is_not_taken_to_be_known() -> None:

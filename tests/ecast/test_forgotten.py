@@ -185,3 +185,28 @@ def test_the_conversation_with_a_forgotten_former_member_ends(monkeypatch: pytes
 
     assert not any(bench.links.values()), "they still talk"
     assert type(bench.events[OTHER][-1]) is ExpelledEvent
+
+
+def test_a_former_member_that_is_forgotten_does_not_join_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was ever acknowledged to it: it sends its join again, and all behind it."""
+    desk = Desk()
+    late = ProcessId("client", "late")
+    sent = of(configure(1, Join(late), sender=late), write(2, sender=late))
+    desk.hello(late)
+    desk.order_now(sent)
+    monkeypatch.setattr(mseq_module, "DEPARTED_MAX", 2)
+    desk.order_now(of(configure(1, Suspect(late), sender=U0)))
+    for n in range(3):
+        passing = ProcessId("client", f"passing{n}")
+        desk.hello(passing)
+        messages = configure(1, Join(passing), sender=passing), configure(2, Leave(passing), sender=passing)
+        desk.order_now(of(*messages))
+    assert late not in desk.router.mseq.departed
+    desk.hello(late)
+    desk.resume(late, at=position(1, 0))
+    n_proposed = len(desk.order.proposed)
+
+    output = desk.route(sent)
+
+    assert len(desk.order.proposed) == n_proposed
+    assert to(output, late, Expelled) == [Expelled(desk.router.mseq.position, 0)]

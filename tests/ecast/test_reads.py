@@ -29,6 +29,7 @@ from crescando.routing.ecast.messages import (
     Welcome,
 )
 from crescando.routing.ecast.router import Router
+from crescando.routing.ecast.snapshot import take_snapshot
 from crescando.types import FULL_RING, KeyRange, ProcessId, position
 from tests.ecast.parties import (
     CONFIG,
@@ -591,3 +592,18 @@ def test_a_leader_without_a_majority_does_not_ask_for_turns_without_end(stage: S
         wake_at_s = stage.router.flush(stage.now_s).wake_at_s
 
         assert wake_at_s is None or wake_at_s > stage.now_s
+
+
+def test_a_leader_deposed_by_a_snapshot_refuses_what_it_held_and_comes_to_rest(stage: Stage) -> None:
+    stage.order.answers = False
+    stage.ask(FULL_RING)
+    snapshot = take_snapshot(stage.router.mseq, stage.router.window)
+
+    stage.order.learned, stage.order.output.install = 5, (5, snapshot)
+    stage.order.depose(Ballot(2, R2))
+    stage.flush()
+    stage.now_s += 2 * stage.router.limits.leaderless_s
+    output = stage.router.flush(stage.now_s)
+
+    assert [refused.numbers for refused in stage.of(ReadRefused, to=CLIENT)] == [(1,)]
+    assert output.wake_at_s is None or output.wake_at_s > stage.now_s

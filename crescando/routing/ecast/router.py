@@ -325,6 +325,14 @@ class Router(Generic[C]):
             return
         self._acknowledge(peer, submission.acknowledged)
         n_known = self._taken(peer) + 1 - submission.first
+        if n_known == 0 and submission.first == 1 and self._was_told(peer):
+            # Its join is not what it takes itself for: it was taken, and is forgotten.
+            if self._is_forgotten(peer):
+                self._expel(peer)
+                return
+            if not self.mseq.config.is_member(peer):
+                self._out.reset.append(peer)
+                return
         if n_known < 0:
             is_over = submission.acknowledged > 0 and self._is_forgotten(peer)
             (self._expel if is_over else self._welcome)(peer)
@@ -334,6 +342,11 @@ class Router(Generic[C]):
             fresh = submission.slice(n_known, len(submission.kind)) if n_known else submission
             if not self.proposer.put(fresh):
                 self._out.reset.append(peer)
+
+    def _was_told(self, peer: ProcessId) -> bool:
+        """Whether a process states that it was told of a position, as only members are."""
+        outbox = self.window.outboxes.get(peer)
+        return outbox is not None and outbox.previous >= 0
 
     def _is_forgotten(self, peer: ProcessId) -> bool:
         """Whether a process that was a member once is none any more; where it left is forgotten too."""
@@ -406,6 +419,8 @@ class Router(Generic[C]):
         """Make up for what this router did not route while it followed."""
         for instance, learned in self._backlog.take().items():
             self._admit(instance, learned)
+        # What declared a process failed may have been dropped before what awaits it.
+        self._settle(self.window.await_members(self.mseq.config.is_member))
 
     def _answer_skipped(self, learned: Learned[C]) -> None:
         for sender in sorted(learned.gaps):
@@ -441,8 +456,10 @@ class Router(Generic[C]):
         self._backlog = Backlog()
         self._refusing.begin(instance + 1)
         # The outboxes are new and closed. A snapshot asked for before this router was
-        # elected may arrive after: its leadership then begins once more.
-        self._led_ballot = None
+        # elected may arrive after: its leadership is over, or begins once more.
+        if self._led_ballot is not None:
+            self._led_ballot = None
+            self._change_leadership()
 
     # A turn's end.
 

@@ -389,6 +389,11 @@ class Window(Generic[C]):
             self._release(entry, process, touched)
         return touched
 
+    def await_members(self, is_member: Callable[[ProcessId], bool]) -> set[ProcessId]:
+        """Await nothing of who is no member any more; gives the senders that wait for nobody now."""
+        gone = [p for p, outbox in self.outboxes.items() if outbox.entries and not is_member(p)]
+        return set[ProcessId]().union(*map(self.suspect, gone))
+
     def stabilise(
         self,
         upto: int,
