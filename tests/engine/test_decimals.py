@@ -179,15 +179,18 @@ def test_in_agrees_with_equality() -> None:
         assert sorted(told) == [k for k, a in enumerate(column) if a in listed]
 
 
-@pytest.mark.parametrize(
-    "target", [MONEY, dec(18, 0), dec(5, 3), dec(18, 18), INT64, DataType.INT8, FLOAT64, STRING]
-)
-@pytest.mark.parametrize("name", ["a", "b", "n", "x"])
+CASTS = [
+    (name, target)
+    for name in "abnx"
+    for target in (MONEY, dec(18, 0), dec(5, 3), dec(18, 18), INT64, DataType.INT8, FLOAT64, STRING)
+    if (name, target) != ("x", STRING)  # Floats are not written.
+]
+
+
+@pytest.mark.parametrize(("name", "target"), CASTS)
 def test_casts_round_half_away_and_check_digits(name: str, target: DataType) -> None:
     bench = money_bench()
     source = bench.schema.column(name).type
-    if target is STRING and source.is_float:
-        pytest.skip("floats are not written")
     wanted = [expected_cast(value, source, target) for value in values_of(bench, name)]
     term = apply("cast", bench.col(name), to=target)
 
