@@ -21,7 +21,7 @@ from crescando.client.agg import avg, count, sum
 from crescando.client.agg import max as max_
 from crescando.client.agg import min as min_
 from crescando.client.constant import fit, normalise
-from crescando.client.expression import Expr, Literal
+from crescando.client.expression import ColumnName, Expr, Literal
 from crescando.client.template import AggregateCall, Plan, Template, bind_template
 from crescando.engine.aggregate import finish
 from crescando.engine.base import Partials
@@ -56,7 +56,7 @@ AGGREGATES: dict[str, Callable[..., AggregateCall]] = {
 
 _SELECT = re.compile(
     r"SELECT (?P<outputs>.+?)(?: FROM (?P<table>\w+)(?: AS (?P<as>\w+)| (?P<alias>cor\w+))?)?"
-    r"(?: WHERE (?P<where>.+?))?(?: ORDER BY (?P<order>[\w ,]+))?",
+    r"(?: WHERE (?P<where>.+?))?(?: GROUP BY (?P<group>.+?))?(?: ORDER BY (?P<order>[\w ,]+))?",
     re.IGNORECASE,
 )
 _CREATE = re.compile(r"CREATE TABLE (?P<table>\w+) ?\((?P<columns>.+)\)", re.IGNORECASE)
@@ -137,6 +137,8 @@ class _Reading:
     query: Query
     orderings: tuple[_Ordering, ...]
     distinct: bool
+    picks: tuple[int, ...] | None
+    """Of a read of groups: which of keys and aggregates the output columns are."""
 
 
 class Store:
@@ -188,10 +190,8 @@ class Store:
 
     def _read(self, query: Query) -> tuple[_Reading, Shape, tuple[Any, ...]]:
         sql = query.sql
-        if re.search(
-            r"\( *SELECT|\bJOIN\b|\bGROUP BY\b|\bHAVING\b| FROM \w+(?: AS \w+)? *,", sql, re.IGNORECASE
-        ):
-            raise Skip("a sub-query, join or group")
+        if re.search(r"\( *SELECT|\bJOIN\b|\bHAVING\b| FROM \w+(?: AS \w+)? *,", sql, re.IGNORECASE):
+            raise Skip("a sub-query, join or HAVING")
         found = _SELECT.fullmatch(sql)
         if found is None:
             raise Skip("a SELECT of another form")
@@ -204,12 +204,21 @@ class Store:
         where = found["where"]
         for alias in {found["as"], found["alias"]} - {None}:
             where = where and where.replace(f"{alias}.", "")
-        plan = prepared(table.schema.columns, outputs, where)
-        if isinstance(plan, Skip):
-            raise plan
+        group = found["group"]
+        for alias in {found["as"], found["alias"], found["table"]} - {None}:
+            group = group and group.replace(f"{alias}.", "")
+        made: Plan | Skip
+        picks: tuple[int, ...] | None = None
+        if group is None:
+            made = prepared(table.schema.columns, outputs, where)
+        else:
+            made, picks = prepared_groups(table.schema.columns, outputs, where, group)
+        if isinstance(made, Skip):
+            raise made
+        plan = made
         orderings = tuple(map(_ordering, found["order"].split(","))) if found["order"] else ()
         shape = msgspec.structs.replace(plan.shape, table=table.schema.id)
-        return _Reading(query, orderings, distinct), shape, plan.fill({})
+        return _Reading(query, orderings, distinct, picks), shape, plan.fill({})
 
     # Statements.
     def _statement(self, statement: Statement) -> None:
@@ -368,6 +377,8 @@ class Store:
             self.tally.skipped[f"an error of a row: {answer}"] += 1
             return
         self.tally.queries += 1
+        if reading.picks is not None:
+            answer = [tuple(row[place] for place in reading.picks) for row in answer]
         rows = list(dict.fromkeys(answer)) if reading.distinct else answer
         for ordering in reversed(reading.orderings):
             rows = sorted(rows, key=_sort_key(ordering.place), reverse=ordering.descending)
@@ -422,6 +433,48 @@ def prepared(columns: tuple[ColumnDef, ...], outputs: str, where: str | None) ->
         return Skip(_reason(refusal))
     except Skip as skip:
         return skip
+
+
+@lru_cache(maxsize=8192)
+def prepared_groups(
+    columns: tuple[ColumnDef, ...], outputs: str, where: str | None, group: str
+) -> tuple[Plan | Skip, tuple[int, ...]]:
+    """Give the plan of a SELECT with GROUP BY, and which of keys and aggregates its outputs are."""
+    schema = TableSchema("t", columns, columns[0].name, id=0, version=1)
+    try:
+        keys = list(dict.fromkeys(_split(group)))
+        if not all(key.isidentifier() for key in keys):
+            return Skip("groups of expressions"), ()
+        calls: list[tuple[str, AggregateCall]] = []
+        picks = []
+        terms = [parse_output(key)[1] for key in keys]
+        for item in _split(outputs):
+            call = _aggregate(item)
+            if call is not None:
+                picks.append(-1 - len(calls))
+                calls.append((f"a{len(calls)}", call))
+                continue
+            term = parse_output(item)[1]
+            if not _names(term) <= set(keys):
+                return Skip("columns beside groups"), ()
+            # What is computed from the keys divides no group further.
+            picks.append(len(terms))
+            terms.append(term)
+        predicate = None if where is None else parse_where(where)
+        named = tuple((f"g{place}", term) for place, term in enumerate(terms))
+        picks = [len(terms) - 1 - place if place < 0 else place for place in picks]
+        template = Template(Kind.READ, predicate, aggregates=tuple(calls), group_by=named)
+        return bind_template(template, schema, {}), tuple(picks)
+    except StatementError as refusal:
+        return Skip(_reason(refusal)), ()
+    except Skip as skip:
+        return skip, ()
+
+
+def _names(term: Expr) -> set[str]:
+    """Give the columns of an expression."""
+    own = {term.name} if isinstance(term, ColumnName) else set()
+    return own.union(*map(_names, term.children()))
 
 
 def _output(place: int, item: str) -> tuple[str, Expr]:
