@@ -58,6 +58,7 @@ class Join:
         self._wanted = np.zeros(constants.n, np.bool_)
         self._wanted[operations] = True
         self.rest: tuple[Term, ...] = access.rest
+        self._bounds: list[tuple[I64, I64]] = []
         self._build()
 
     def _build(self) -> None:
@@ -82,8 +83,10 @@ class Join:
         possible = self._wanted.copy()
         owners = np.arange(n)
         self._shift = 0
+        self._bounds = []
         for part in self._parts:
             low, high, _ = bounds(part, self._table, self._constants)
+            self._bounds.append((low, high))
             possible &= low <= high
             if part.is_point:
                 plain.fold(mixed, low, 0)
@@ -98,7 +101,7 @@ class Join:
         self._index = PointIndex(mixed[kept].view(np.int64), owners[kept])
 
     def probe(self, source: Source, rows: I64 | None) -> Iterator[Pairs]:
-        """Give candidate pairs of the rows of a source, in pieces.
+        """Give the pairs of the rows of a source for which the path's comparisons hold, in pieces.
 
         Parameters
         ----------
@@ -110,29 +113,37 @@ class Join:
             # A text that an update has just made moves ranks and may be a constant.
             self._build()
         keys, valid = self._keys(source, rows)
-        for found, operations in self._index.probe(keys):
+        pairs = self._index.probe(keys[0]) if len(keys) == 1 else self._probe_mixed(keys)
+        for found, operations in pairs:
             if valid is not None:
                 known = valid[found].nonzero()[0]
                 found, operations = found[known], operations[known]
             yield (found if rows is None else rows[found]), operations
 
-    def _keys(self, source: Source, rows: I64 | None) -> tuple[NDArray[Any], Mask | None]:
-        """Give the keys of some rows, and which are not NULL."""
+    def _keys(self, source: Source, rows: I64 | None) -> tuple[list[NDArray[Any]], Mask | None]:
+        """Give the keys of some rows, part by part, and which are NULL in no part."""
         valid: Mask | None = None
-        mixed: U64 | None = None
+        keys = []
         for part in self._parts:
             column = source.column(part.column)
             if rows is not None:
                 column = column.take(rows)
-            keys = access_keys(part, column)
+            keys.append(access_keys(part, column))
             valid = both_valid(valid, column.valid)
-            if len(self._parts) == 1:
-                return keys, valid
-            if mixed is None:
-                mixed = np.zeros(len(keys), np.uint64)
-            kernels.active().fold(mixed, keys, 0 if part.is_point else self._shift)
-        assert mixed is not None
-        return mixed.view(np.int64), valid
+        return keys, valid
+
+    def _probe_mixed(self, keys: list[NDArray[Any]]) -> Iterator[Pairs]:
+        """Join by the mix of all keys, and drop what only looks alike."""
+        active = kernels.active()
+        mixed = np.zeros(len(keys[0]), np.uint64)
+        for part, some in zip(self._parts, keys, strict=True):
+            active.fold(mixed, some, 0 if part.is_point else self._shift)
+        for found, operations in self._index.probe(mixed.view(np.int64)):
+            inside = np.ones(len(found), np.bool_)
+            for some, (low, high) in zip(keys, self._bounds, strict=True):
+                inside &= active.within(some, found, operations, low, high)
+            kept = inside.nonzero()[0]
+            yield found[kept], operations[kept]
 
 
 def _bucket_shift(low: I64, high: I64) -> int:

@@ -61,7 +61,7 @@ class Composite:
     parts : tuple of Access
         Equalities; the last one may be a range with both ends.
     rest : tuple of Term
-        The whole predicate's conjuncts.
+        The predicate's other conjuncts.
     """
 
     parts: tuple[Access, ...]
@@ -264,7 +264,10 @@ def _composites(accesses: tuple[Access, ...], conjuncts: tuple[Term, ...]) -> tu
     found = [(*equalities, one) for one in ranges]
     if len(equalities) > 1:
         found.append(equalities)
-    return tuple(Composite(parts, conjuncts) for parts in found)
+    return tuple(
+        Composite(parts, tuple(term for term in conjuncts if all(term in part.rest for part in parts)))
+        for parts in found
+    )
 
 
 def _without(conjuncts: tuple[Term, ...], places: set[int]) -> tuple[Term, ...]:

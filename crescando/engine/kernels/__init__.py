@@ -17,6 +17,7 @@ _PLAIN = Kernels(
     find_hashed=plain.find_hashed,
     find_intervals=plain.find_intervals,
     fold=plain.fold,
+    within=plain.within,
     pair_up=plain.pair_up,
     group_order=plain.group_order,
     texts=texts.PLAIN,

@@ -13,6 +13,7 @@ from crescando.engine.kernels.texts import TextKernels
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
 U64 = NDArray[np.uint64]
+Mask = NDArray[np.bool_]
 Physical = NDArray[Any]
 """A column's integers as they lie in memory: one to eight bytes, signed, or bools as uint8."""
 
@@ -29,6 +30,7 @@ class Kernels(NamedTuple):
     find_hashed: Callable[[Physical, int, U64, I64, I64], tuple[I64, I64]]
     find_intervals: Callable[[Physical, int, int, U64, I64, I64, I64], tuple[I64, I64]]
     fold: Callable[[U64, Physical, int], None]
+    within: Callable[[Physical, I64, I64, I64, I64], Mask]
     pair_up: Callable[[I64, I64, I64, I64, I64], tuple[I64, I64]]
     group_order: Callable[[I64, int], tuple[I64, I64]]
     texts: TextKernels

@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from crescando.engine.kernels.base import I32, I64, U64, Kernels
+from crescando.engine.kernels.base import I32, I64, U64, Kernels, Mask
 from crescando.engine.kernels.plain import GOLDEN
 from crescando.engine.kernels.texts_compiled import COMPILED
 
@@ -127,6 +127,17 @@ def fold(into: U64, keys: NDArray[Any], shift: int) -> None:
         into[i] = mixed ^ (mixed >> _THIRTY_TWO)
 
 
+@_compile(_each("boolean[::1]", "K[::1], int64[::1], int64[::1], int64[::1], int64[::1]"))
+def within(keys: NDArray[Any], rows: I64, operations: I64, low: I64, high: I64) -> Mask:
+    """Say of pairs whether the row's key lies in the operation's interval; see `plain.within`."""
+    inside = np.empty(rows.size, np.bool_)
+    for j in range(rows.size):
+        key = np.int64(keys[rows[j]])
+        operation = operations[j]
+        inside[j] = (low[operation] <= key) & (key <= high[operation])
+    return inside
+
+
 @_compile([f"{_PAIR}(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])"])
 def pair_up(rows: I64, places: I64, starts: I64, counts: I64, operations: I64) -> tuple[I64, I64]:
     """Pair each found row with the operations of its constant; see `plain.pair_up`."""
@@ -170,6 +181,7 @@ KERNELS = Kernels(
     find_hashed=find_hashed,
     find_intervals=find_intervals,
     fold=fold,
+    within=within,
     pair_up=pair_up,
     group_order=group_order,
     texts=COMPILED,

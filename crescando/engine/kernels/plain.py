@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
 U64 = NDArray[np.uint64]
+Mask = NDArray[np.bool_]
 
 GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
 """2**64 divided by the golden ratio: multiplying by it spreads neighbours (Knuth, TAOCP 6.4)."""
@@ -142,6 +143,24 @@ def fold(into: U64, keys: NDArray[Any], shift: int) -> None:
     np.bitwise_xor(into, part, out=into)
     np.multiply(into, GOLDEN, out=into)
     np.bitwise_xor(into, into >> np.uint64(32), out=into)
+
+
+def within(keys: NDArray[Any], rows: I64, operations: I64, low: I64, high: I64) -> Mask:
+    """Say of pairs whether the row's key lies in the operation's closed interval.
+
+    Parameters
+    ----------
+    keys : ndarray, shape (n_rows,)
+    rows, operations : ndarray of int64, shape (n,)
+    low, high : ndarray of int64, shape (n_operations,)
+
+    Returns
+    -------
+    ndarray of bool, shape (n,)
+    """
+    found = keys[rows].astype(np.int64, copy=False)
+    inside: Mask = (found >= low[operations]) & (found <= high[operations])
+    return inside
 
 
 def pair_up(rows: I64, places: I64, starts: I64, counts: I64, operations: I64) -> tuple[I64, I64]:
