@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from crescando.client.agg import avg, count, sum
+from crescando.client.agg import avg, count, count_distinct, sum
 from crescando.client.agg import max as max_
 from crescando.client.agg import min as min_
 from crescando.client.constant import fit, normalise
@@ -72,6 +72,12 @@ _DROP = re.compile(r"DROP TABLE (?P<table>\w+)", re.IGNORECASE)
 _VOID = re.compile(r"(CREATE|DROP) (UNIQUE )?INDEX |REINDEX|ANALYZE|PRAGMA ", re.IGNORECASE)
 _ROW = re.compile(r"\((?:[^()']|'(?:[^']|'')*')*\)")
 _AGGREGATE = re.compile(r"(?P<function>\w+) ?\((?:ALL )?(?P<term>.+)\)(?: AS \w+)?", re.IGNORECASE)
+
+_BARE_ALIAS = re.compile(
+    r"(?P<term>.*[\w)])(?<!\bNOT)(?<!\bAND)(?<!\bOR)(?<!\bAS)(?<!\bTHEN)(?<!\bELSE)(?<!\bIS) col\d",
+    re.IGNORECASE,
+)
+"""An output column with a name and no AS."""
 
 HIDDEN = "row_number"
 """Partition key of a table that declares no primary key."""
@@ -489,7 +495,11 @@ def _aggregate(item: str) -> AggregateCall | None:
     if term == "*":
         return count()
     if term.upper().startswith("DISTINCT"):
-        raise Skip("an aggregate of distinct values")
+        term = re.sub("^DISTINCT", "", term, flags=re.IGNORECASE)
+        if function == "count":
+            return count_distinct(parse_expression(term))
+        if function in ("sum", "avg"):
+            raise Skip("a sum of distinct values")
     return AGGREGATES[function](parse_expression(term))
 
 
@@ -501,7 +511,9 @@ def _split(text: str) -> Sequence[str]:
         if letter == "," and depth == 0:
             items.append(text[start:place].strip())
             start = place + 1
-    return [*items, text[start:].strip()]
+    items.append(text[start:].strip())
+    aliased = map(_BARE_ALIAS.fullmatch, items)
+    return [item if found is None else found["term"] for item, found in zip(items, aliased, strict=True)]
 
 
 def _reason(refusal: StatementError) -> str:
