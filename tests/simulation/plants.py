@@ -15,6 +15,7 @@ from crescando.consensus.multipaxos.replica import Replica
 from crescando.routing.ecast import mseq as mseq_module
 from crescando.routing.ecast.application import Application
 from crescando.routing.ecast.backlog import Backlog, Refusing
+from crescando.routing.ecast.fellows import Fellows
 from crescando.routing.ecast.messages import Deliver
 from crescando.routing.ecast.mseq import MSeq
 from crescando.routing.ecast.router import Router
@@ -183,15 +184,13 @@ def confirm_while_holding(_: pytest.MonkeyPatch) -> Factories:
     return Factories(router=Presuming)
 
 
-def never_ask_a_router_again(_: pytest.MonkeyPatch) -> Factories:
-    class Shy(Router[Any]):
-        def on_refused(self, peer: Any, now_s: float) -> None:
-            """Leaves it at that."""
+def never_ask_a_router_again(patch: pytest.MonkeyPatch) -> Factories:
+    def leave_it_at_that(*_: Any) -> None:
+        """Neither one that refused, nor when it knows no leader."""
 
-        def _look_around(self, now_s: float) -> None:
-            """Nor does it when it knows no leader."""
-
-    return Factories(router=Shy)
+    patch.setattr(Fellows, "ask_later", leave_it_at_that)
+    patch.setattr(Fellows, "look_around", leave_it_at_that)
+    return Factories()
 
 
 def send_again_only_what_was_never_sent(_: pytest.MonkeyPatch) -> Factories:

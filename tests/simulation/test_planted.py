@@ -18,6 +18,7 @@ from crescando.roles.completion import Completion
 from crescando.roles.flight import InFlight
 from crescando.routing.ecast import router as router_module
 from crescando.routing.ecast.application import Application
+from crescando.routing.ecast.fellows import Fellows
 from crescando.routing.ecast.messages import Deliver, Inject, Resume, Stable, Welcome
 from crescando.routing.ecast.mseq import MSeq
 from crescando.routing.ecast.router import Router
@@ -237,15 +238,13 @@ def call_a_refused_write_durable(patch: pytest.MonkeyPatch) -> Factories:
     return Factories()
 
 
-def never_ask_a_router_again(_: pytest.MonkeyPatch) -> Factories:
-    class Shy(Router[Any]):
-        def on_refused(self, peer: Any, now_s: float) -> None:
-            """Leaves it at that."""
+def never_ask_a_router_again(patch: pytest.MonkeyPatch) -> Factories:
+    def leave_it_at_that(*_: Any) -> None:
+        """Neither one that refused, nor when it knows no leader."""
 
-        def _look_around(self, now_s: float) -> None:
-            """Nor does it when it knows no leader."""
-
-    return Factories(router=Shy)
+    patch.setattr(Fellows, "ask_later", leave_it_at_that)
+    patch.setattr(Fellows, "look_around", leave_it_at_that)
+    return Factories()
 
 
 def serve_reads_without_asking_whether_it_leads(_: pytest.MonkeyPatch) -> Factories:

@@ -67,9 +67,25 @@ class Backlog(Generic[C]):
         """Take in what was learned last."""
         self._learned[instance] = learned
 
-    def take(self) -> dict[int, Learned[C]]:
-        """Give everything, ascending, to be routed now."""
-        taken, self._learned = self._learned, {}
+    def take(self, n_instances: int, n_messages: int) -> list[tuple[int, Learned[C]]]:
+        """Give the oldest, ascending, to be routed now.
+
+        Parameters
+        ----------
+        n_instances, n_messages : int
+            The one that reaches either is the last.
+        """
+        taken: list[tuple[int, Learned[C]]] = []
+        for instance, learned in self._learned.items():
+            taken.append((instance, learned))
+            n_messages -= sum(run.stop - run.start for run in learned.runs)
+            if len(taken) == n_instances or n_messages <= 0:
+                break
+        if len(taken) == len(self._learned):
+            self._learned = {}
+        else:
+            for instance, _ in taken:
+                del self._learned[instance]
         return taken
 
     def drop(self, upto: int, notice: StableUpTo) -> Iterator[tuple[int, list[Run[C]]]]:

@@ -1,11 +1,12 @@
 """The router role of E-Cast (RB13 Alg. 2), over batches and over any atomic broadcast.
 
 Rules of the file: what is agreed upon lives in `MSeq`, who has confirmed in
-`Window`, what waits to be proposed in `Proposer`; this file holds sessions and
-forwards what is learned. A turn's work is per batch, and per process that has
-something to do with it. Only a leader proposes, forwards and answers, yet nothing breaks when
-two routers believe to lead: positions come from the m-seq, destinations
-refuse the lower ballot, and duplicates fall to the learned watermark.
+`Window`, both in a `Record`; what waits to be proposed in `Proposer`. This file
+holds sessions and forwards what is learned. A turn's work is per batch, and per
+process that has something to do with it. Only a leader proposes, forwards and
+answers, yet nothing breaks when two routers believe to lead: positions come from
+the m-seq, destinations refuse the lower ballot, and duplicates fall to the
+learned watermark.
 
 Before a message is sent to a process, every preceding unstable message for it
 is sent first; a session resumes at the position that the process states.
@@ -14,7 +15,6 @@ is sent first; a session resumes at the position that the process states.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 from crescando.consensus.base import AtomicBroadcast, Ballot
@@ -22,7 +22,7 @@ from crescando.consensus.membership import Change
 from crescando.process import Output, earliest
 from crescando.routing.base import Config, NotStable
 from crescando.routing.batch import Submission, fault_of
-from crescando.routing.ecast.backlog import Backlog, Refusing
+from crescando.routing.ecast.fellows import Fellows
 from crescando.routing.ecast.laggards import Laggards
 from crescando.routing.ecast.limits import RouterLimits
 from crescando.routing.ecast.messages import (
@@ -45,22 +45,20 @@ from crescando.routing.ecast.messages import (
     StableUpTo,
     Welcome,
 )
-from crescando.routing.ecast.mseq import Departure, Learned, MSeq, Run
-from crescando.routing.ecast.notices import exceptions_of, notice_of
+from crescando.routing.ecast.mseq import Departure, Learned, MSeq
+from crescando.routing.ecast.notices import exceptions_of
 from crescando.routing.ecast.presence import LeaderPresence
 from crescando.routing.ecast.proposer import Proposer
 from crescando.routing.ecast.reads import Reads
-from crescando.routing.ecast.snapshot import RouterSnapshot, restore, take_snapshot
-from crescando.routing.ecast.stability import Outbox, Window, entry_of
+from crescando.routing.ecast.record import Record
+from crescando.routing.ecast.snapshot import RouterSnapshot
+from crescando.routing.ecast.stability import Outbox, Window
 from crescando.types import NO_POSITION, ProcessId
 
 C = TypeVar("C", bound=Config)
 
 ECAST = frozenset({Route, Confirm, Hello, Resume, Fenced, Inject, ConfigRequest, StableUpTo})
 """What a router takes itself; all else that routers say is the broadcast's."""
-
-RECONNECT_S = 0.2
-"""Pause before another router that refused a session is asked again."""
 
 PULSES_MAX = 256
 """Signs of life sent at a time: with more sessions than this they come round in turns."""
@@ -89,26 +87,19 @@ class Router(Generic[C]):
         self.me = me
         self.broadcast = broadcast
         self.limits = limits or RouterLimits()
-        self.mseq: MSeq[C] = MSeq(config)
-        self.window: Window[C] = Window(self.limits.lag_bytes)
+        self.record: Record[C] = Record(config, self.limits.lag_bytes)
         self.proposer: Proposer[C] = Proposer(broadcast, self.limits)
         self.laggards = Laggards(self.limits.max_lag_s)
         self.reads: Reads[C] = Reads(self.limits)
         self.presence = LeaderPresence(self.limits.leaderless_s)
-        self._config_type = type(config)
         self._sessions: dict[ProcessId, None] = {}
-        self._due: dict[ProcessId, None] = {}
-        self._touched: dict[ProcessId, None] = {}
         self._acknowledged: dict[ProcessId, int] = {}
         self._led_ballot: Ballot | None = None
+        self._is_over = False
         self._pulse_at_s = 0.0
         self._pulsed: deque[ProcessId] = deque()
-        self._backlog: Backlog[C] = Backlog()
-        self._refusing = Refusing()
-        self._stable_hint: StableUpTo | None = None
-        self._hinted = 0
-        self._reconnect: dict[ProcessId, float] = {}
-        self._met: set[ProcessId] = set()
+        self._lacking: dict[ProcessId, None] = {}
+        self.fellows = Fellows(me, broadcast)
         self._is_leaderless = True
         # One that is quiet at times tells nothing between inputs, unless it is time.
         self._may_be_quiet = hasattr(broadcast, "is_quiet")
@@ -123,9 +114,19 @@ class Router(Generic[C]):
         return self._led_ballot is not None
 
     @property
+    def mseq(self) -> MSeq[C]:
+        """What has been learned."""
+        return self.record.mseq
+
+    @property
+    def window(self) -> Window[C]:
+        """What has been routed and is not stable."""
+        return self.record.window
+
+    @property
     def n_pending(self) -> int:
         """How much is not stable, as far as this router knows; 0 when all is at rest."""
-        return self.window.n_pending + len(self._backlog)
+        return self.record.n_pending
 
     # Inputs.
 
@@ -133,24 +134,12 @@ class Router(Generic[C]):
         """Ask for sessions with the other routers."""
         self.broadcast.on_start(now_s)
         self._has_news = True
-        self._out.connect.extend(peer for peer in self.broadcast.peers if self._asks(peer))
-
-    def _asks(self, peer: ProcessId) -> bool:
-        """Whether it is for us to ask for a session: of two members the later one asks.
-
-        Whoever joined later knows all who joined before; one of those that lags behind
-        may not know it, nor anybody else who is left.
-        """
-        members = self.broadcast.membership.members
-        if self.me not in members or peer not in members:
-            return True
-        return members.index(peer) < members.index(self.me)
+        self._out.connect += self.fellows.wanted()
 
     def on_connected(self, peer: ProcessId, now_s: float) -> None:
         """Begin a session; an application process speaks first."""
         if peer.role == self.me.role:
-            self._reconnect.pop(peer, None)
-            self._met.add(peer)
+            self.fellows.on_connected(peer)
             self.broadcast.on_connected(peer, now_s)
             self._has_news = True
 
@@ -159,9 +148,8 @@ class Router(Generic[C]):
         if peer.role == self.me.role:
             self.broadcast.on_disconnected(peer, now_s)
             self._has_news = True
-            self._met.discard(peer)
-            if peer in self.broadcast.peers and self._asks(peer):
-                self._reconnect.pop(peer, None)
+            self._lacking.pop(peer, None)
+            if self.fellows.on_disconnected(peer):
                 self._out.connect.append(peer)
             return
         self._sessions.pop(peer, None)
@@ -175,7 +163,7 @@ class Router(Generic[C]):
         if peer.role == self.me.role:
             self.broadcast.on_refused(peer, now_s)
             self._has_news = True
-            self._reconnect[peer] = now_s + RECONNECT_S
+            self.fellows.ask_later(peer, now_s)
 
     def on_executed(self, result: Any, now_s: float) -> None:
         """Routers execute nothing."""
@@ -215,7 +203,7 @@ class Router(Generic[C]):
                 self._on_config_request(peer, now_s)
             case StableUpTo():
                 if peer.role == self.me.role and not self.broadcast.is_leader:
-                    self._stable_hint, self._hinted = message, 0
+                    self.record.hear(message)
 
     def change_routers(self, *, add: ProcessId | None = None, remove: ProcessId | None = None) -> str:
         """Have the group grow by a router that stands by, or shrink by one.
@@ -235,7 +223,7 @@ class Router(Generic[C]):
 
     def _take_membership(self) -> None:
         """Speak with whoever is new among the routers, and let everybody know who they are."""
-        self._out.connect.extend(peer for peer in self.broadcast.peers if self._asks(peer))
+        self._out.connect += self.fellows.wanted()
         notice = self._routers_message()
         self._out.send.extend((peer, notice) for peer in self._sessions)
 
@@ -245,7 +233,7 @@ class Router(Generic[C]):
             self._out.reset.append(peer)
             return
         self._sessions[peer] = None
-        self._touched[peer] = None
+        self.record.settled[peer] = None
         self._welcome(peer)
         self._out.send.append((peer, self._routers_message()))
         if not self.presence.is_there:
@@ -268,19 +256,19 @@ class Router(Generic[C]):
             return
         self._confirm(peer, message.confirmed)
         outbox.open(message.delivered)
-        self._due[peer] = None
+        self.record.due[peer] = None
 
     def _confirm(self, peer: ProcessId, position: int) -> bool:
         """Count a confirmation; True if there may be something to answer, send or propose now."""
         window = self.window
         settled = window.confirm(peer, position)
         if settled:
-            self._settle(settled)
+            self.record.settle(settled)
         outbox = window.outboxes.get(peer)
         if outbox is not None and (outbox.n_sent < len(outbox.entries) or peer in self.reads.waiting):
-            self._due[peer] = None
+            self.record.due[peer] = None
             return True
-        return bool(self._touched) or self.proposer.is_holding
+        return bool(self.record.settled) or self.proposer.is_holding
 
     def _on_config_request(self, peer: ProcessId, now_s: float) -> None:
         lagging: tuple[ProcessId, ...] = ()
@@ -337,7 +325,7 @@ class Router(Generic[C]):
             is_over = submission.acknowledged > 0 and self._is_forgotten(peer)
             (self._expel if is_over else self._welcome)(peer)
         elif n_known >= len(submission.kind):
-            self._touched[peer] = None
+            self.record.settled[peer] = None
         else:
             fresh = submission.slice(n_known, len(submission.kind)) if n_known else submission
             if not self.proposer.put(fresh):
@@ -359,8 +347,8 @@ class Router(Generic[C]):
 
     # Learning.
 
-    def _take_news(self, now_s: float) -> list[ProcessId]:
-        """Carry out what the broadcast has to tell; gives who needs a snapshot."""
+    def _take_news(self, now_s: float) -> None:
+        """Carry out what the broadcast has to tell."""
         result = self.broadcast.flush(now_s)
         self._has_news = not self._may_be_quiet
         self._broadcast_wake_at_s = result.wake_at_s
@@ -375,52 +363,19 @@ class Router(Generic[C]):
                 self._on_learned(instance, batch)
         if result.membership is not None:
             self._take_membership()
-        return result.snapshot_for
+        if result.snapshot_for:
+            self._lacking |= dict.fromkeys(result.snapshot_for)
 
     def _on_learned(self, instance: int, batch: Batch) -> None:
         before = self.mseq.config
-        if self.window.lost:
-            self.window.take_acknowledged(batch.submissions)
-        learned = self.mseq.learn(instance, batch, defers=True)
+        learned = self.record.learn(instance, batch, routes=self._led)
         if self.mseq.config is not before:
             self.broadcast.attest(instance, self.mseq.config.digest())
-        if self._led_ballot is not None:
-            self._admit(instance, learned)
-        else:
-            self._backlog.keep(instance, learned)
-            if learned.suspected:
-                self._await_no_more(learned.suspected)
         if learned.suspected or learned.gaps or learned.void:
             for process in sorted(learned.suspected):
                 self.proposer.forget(process)
                 self.reads.end_session(process)
             self._answer_skipped(learned)
-
-    def _admit(self, instance: int, learned: Learned[C]) -> None:
-        """Route an instance, and take it into the send window."""
-        self._enter_refusals(instance, learned.runs)
-        entry = entry_of(instance, learned.runs, learned.suspected)
-        self._due |= dict.fromkeys(entry.last)
-        settled = self.window.add(entry)
-        if settled:
-            self._settle(settled)
-        if learned.suspected:
-            self._await_no_more(learned.suspected)
-
-    def _enter_refusals(self, instance: int, runs: list[Run[C]]) -> None:
-        if self.mseq.enter_refusals(runs):
-            self._refusing.note(instance)
-
-    def _await_no_more(self, suspected: set[ProcessId]) -> None:
-        for process in sorted(suspected):
-            self._settle(self.window.suspect(process))
-
-    def _route_backlog(self) -> None:
-        """Make up for what this router did not route while it followed."""
-        for instance, learned in self._backlog.take().items():
-            self._admit(instance, learned)
-        # What declared a process failed may have been dropped before what awaits it.
-        self._settle(self.window.await_members(self.mseq.config.is_member))
 
     def _answer_skipped(self, learned: Learned[C]) -> None:
         for sender in sorted(learned.gaps):
@@ -433,33 +388,12 @@ class Router(Generic[C]):
             if sender in self._sessions and (self._led or sender in self.mseq.departed):
                 self._expel(sender)
 
-    def _settle(self, senders: set[ProcessId]) -> None:
-        for sender in sorted(senders):
-            self._touched[sender] = None
-
-    def _take_stable_hint(self, hint: StableUpTo) -> None:
-        if self._led:
-            return
-        upto = min(hint.instance, self.broadcast.learned)
-        if upto == hint.instance:
-            self._stable_hint = None
-        if upto > self._hinted:
-            self._hinted = upto
-            self._settle(self.window.stabilise(upto, hint.lost, frozenset(hint.unstable), hint.trimmed))
-            self._forget_strangers()
-            for instance, runs in self._backlog.drop(upto, hint):
-                self._enter_refusals(instance, runs)
-
     def _install(self, instance: int, snapshot: RouterSnapshot) -> None:
-        window: Window[C] = Window(self.limits.lag_bytes)
-        self.mseq, self.window = restore(snapshot, self._config_type, window)
-        self._backlog = Backlog()
-        self._refusing.begin(instance + 1)
-        # The outboxes are new and closed. A snapshot asked for before this router was
-        # elected may arrive after: its leadership is over, or begins once more.
-        if self._led_ballot is not None:
-            self._led_ballot = None
-            self._change_leadership()
+        self.record.install(instance, snapshot)
+        # A snapshot asked for before this router was elected may arrive after: its
+        # leadership is over, or begins once more.
+        self._is_over = self._is_over or self._led
+        self._led_ballot = None
 
     # A turn's end.
 
@@ -467,30 +401,31 @@ class Router(Generic[C]):
         """Learn, take or give up leadership, propose, forward, answer."""
         broadcast, reads = self.broadcast, self.reads
         if self._is_leaderless and broadcast.leader is None:
-            self._look_around(now_s)
-        if self._reconnect:
-            self._ask_again(now_s)
+            self.fellows.look_around(now_s)
+        if self.fellows.due_s:
+            self._out.connect += self.fellows.due(now_s)
         # Reads come with messages only: what a turn does with them leaves none where there were none.
         is_reading = not reads.is_idle
         if is_reading and broadcast.answered_round == broadcast.round < reads.proof:
             # One round at a time: what comes meanwhile shares the next.
             broadcast.begin_round(now_s)
             self._has_news = True
-        lacking: list[ProcessId] = []
         wake_at_s = self._broadcast_wake_at_s
         if self._has_news or (wake_at_s is not None and now_s >= wake_at_s):
-            lacking = self._take_news(now_s)
-        if self._stable_hint is not None:
-            self._take_stable_hint(self._stable_hint)
-        if lacking:
-            self._provide_snapshots(lacking)
-        led = broadcast.is_leader
+            self._take_news(now_s)
+        if self.record.hint is not None and not self._led and self.record.take_hint(broadcast.learned):
+            self._forget_strangers()
+        led, is_behind, gives = broadcast.is_leader, False, False
+        if self._lacking or (led and not self._led):
+            is_behind = not self._catch_up()
+            gives = not is_behind and self._provide_snapshots()
+            # One that has not made up for what it did not route leads the broadcast only.
+            led = led and not is_behind
         led_ballot = broadcast.ballot if led else None
-        if led_ballot is not self._led_ballot and led_ballot != self._led_ballot:
-            self._led_ballot = led_ballot
-            self._route_backlog()
+        if self._is_over or (led_ballot is not self._led_ballot and led_ballot != self._led_ballot):
+            self._led_ballot, self._is_over = led_ballot, False
             self._change_leadership()
-        if (led and self.proposer.propose(self.window, self.mseq.config)) or lacking:
+        if (led and self.proposer.propose(self.window, self.mseq.config)) or gives:
             self._take_news(now_s)
         wake_at_s = self._broadcast_wake_at_s
         if led:
@@ -503,14 +438,16 @@ class Router(Generic[C]):
             self._stand_by(now_s)
         if is_reading:
             self._out.send.extend(reads.take_refusals())
-        if is_reading or self._reconnect or not self.presence.is_certain:
+        if is_reading or self.fellows.due_s or not self.presence.is_certain:
             wake_at_s = earliest(
                 wake_at_s,
                 reads.wake_at_s,
                 # A leader looks with every pulse.
                 None if led else self.presence.wake_at_s,
-                min(self._reconnect.values()) if self._reconnect else None,
+                self.fellows.wake_at_s,
             )
+        if is_behind:
+            wake_at_s = now_s
         out, self._out = self._out, Output()
         out.wake_at_s = wake_at_s
         return out
@@ -518,11 +455,11 @@ class Router(Generic[C]):
     def _serve(self, now_s: float) -> None:
         """Do what is for the leader to do."""
         self._is_leaderless = False
-        if self._due:
+        if self.record.due:
             self._forward()
         if now_s >= self._pulse_at_s:
             self._pulse(now_s)
-        if self._touched:
+        if self.record.settled:
             self._answer_stable()
 
     def _stand_by(self, now_s: float) -> None:
@@ -532,28 +469,22 @@ class Router(Generic[C]):
         is_present = leader is not None and leader != self.me
         if not is_present or not self.presence.is_certain:
             self._tell_presence(is_present, now_s)
-        if self._touched:
-            # A follower's window may lag; only a leader answers.
-            self._touched = {}
+        # A follower's window may lag; only a leader answers, and only a leader sends.
+        self.record.settled.clear()
+        self.record.due.clear()
 
-    def _provide_snapshots(self, peers: Iterable[ProcessId]) -> None:
-        self._route_backlog()
-        for peer in peers:
-            snapshot = take_snapshot(self.mseq, self.window)
-            self.broadcast.provide_snapshot(peer, self.broadcast.learned, snapshot)
+    def _catch_up(self) -> bool:
+        """Make up for some of what this router did not route while it followed; True if for all."""
+        if not self.record.is_routed:
+            self.record.route_slice()
+        return self.record.is_routed
 
-    def _look_around(self, now_s: float) -> None:
-        """Ask everybody known for a session: those who should ask us may not know us any more."""
-        for peer in self.broadcast.peers:
-            if peer not in self._met:
-                self._reconnect.setdefault(peer, now_s + RECONNECT_S)
-
-    def _ask_again(self, now_s: float) -> None:
-        """Ask those for a session that refused one a while ago."""
-        for peer in [known for known, due_s in self._reconnect.items() if now_s >= due_s]:
-            del self._reconnect[peer]
-            if peer in self.broadcast.peers:
-                self._out.connect.append(peer)
+    def _provide_snapshots(self) -> bool:
+        """Give the others what they lack; True if any lacked anything."""
+        lacking, self._lacking = self._lacking, {}
+        for peer in lacking:
+            self.broadcast.provide_snapshot(peer, self.broadcast.learned, self.record.snapshot())
+        return bool(lacking)
 
     def _tell_presence(self, is_present: bool, now_s: float) -> None:
         if self.presence.look(is_present=is_present, now_s=now_s):
@@ -571,19 +502,19 @@ class Router(Generic[C]):
             if peer in self.window.outboxes:
                 self.window.outboxes[peer].close()
             self._welcome(peer)
-            self._touched[peer] = None
+            self.record.settled[peer] = None
 
     def _inject(self, now_s: float) -> None:
         """Route the snapshot reads that may run at the position reached."""
         proven = self.broadcast.answered_round if self.proposer.is_caught_up else 0
         self.reads.inject(self.mseq, self.window.outboxes, proven=proven, now_s=now_s)
-        self._due.update(dict.fromkeys(self.reads.waiting))
+        self.record.due.update(dict.fromkeys(self.reads.waiting))
 
     def _forward(self) -> None:
         """Send each open session what it lacks, in order and within its credit."""
         ballot, credit_bytes = self.broadcast.ballot, self.limits.credit_bytes
         outboxes, reads, send = self.window.outboxes, self.reads.waiting, self._out.send
-        due, self._due = self._due, {}
+        due, self.record.due = self.record.due, {}
         for peer in due:
             outbox = outboxes.get(peer)
             if outbox is None or not outbox.is_open:
@@ -624,7 +555,7 @@ class Router(Generic[C]):
             idle = self.mseq.position if self.mseq.config.is_member(peer) else NO_POSITION
             self._out.send.append((peer, Pulse(ballot, outbox.previous if outbox.entries else idle, credit)))
         self._forget_strangers()
-        notice = notice_of(self.broadcast.learned, self.window, self._refusing)
+        notice = self.record.notice(self.broadcast.learned)
         self._out.send.extend((router, notice) for router in self.broadcast.peers)
 
     def _forget_strangers(self) -> None:
@@ -639,9 +570,9 @@ class Router(Generic[C]):
         return [self._pulsed.popleft() for _ in range(n)]
 
     def _answer_stable(self) -> None:
-        touched, self._touched = self._touched, {}
+        settled, self.record.settled = self.record.settled, {}
         mseq, window, credit = self.mseq, self.window, self._credit
-        for sender in touched:
+        for sender in settled:
             if sender not in self._sessions:
                 continue
             upto = window.stable_of(sender, mseq.learned_of(sender))
