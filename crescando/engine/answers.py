@@ -14,6 +14,7 @@ from crescando.engine.cutting import PIECE_BYTES
 from crescando.engine.group import Group
 from crescando.engine.operations import Members
 from crescando.engine.reader import Reader
+from crescando.engine.transactions import Transactions
 from crescando.engine.writer import Tally
 from crescando.types import ProcessId
 
@@ -31,13 +32,18 @@ class Answers:
         self._parts: dict[ProcessId, tuple[list[Any], list[Any], list[Any], list[Any]]] = {
             sender: ([], [], [], []) for sender in dict.fromkeys(senders)
         }
+        self.transactions = Transactions()
         self._some_returned = False
 
     def failed(self, members: Members, local: int, kind: str, text: str) -> None:
         """Tell that an operation was not executed."""
         number, position = int(members.number[local]), int(members.position[local])
         fault = Failed(number, position, members.scope_of(local), kind, (), text)
-        self._parts[members.sender_of(local)][3].append(fault)
+        step = int(members.step[local])
+        if step >= 0:
+            self.transactions.refuse(members.sender_of(local), step, fault)
+        else:
+            self._parts[members.sender_of(local)][3].append(fault)
 
     def refused(self, members: Members, kind: str, text: str) -> None:
         """Tell that none of some operations was executed."""
@@ -56,13 +62,22 @@ class Answers:
         """Tell what the writes of a group did."""
         written = tally.written(group)
         self._some_returned |= bool(group.plan.shape.returning)
-        for sender, locals_ in group.members.by_sender(group.every):
+        members, alone = group.members, group.every
+        if (members.step >= 0).any():
+            alone = (members.step < 0).nonzero()[0]
+            for local in (members.step >= 0).nonzero()[0].tolist():
+                self.transactions.wrote(members.sender_of(local), int(members.step[local]), written[local])
+        for sender, locals_ in members.by_sender(alone):
             some = written if len(locals_) == len(written) else map(written.__getitem__, locals_.tolist())
             self._parts[sender][2].extend(some)
 
     def results(self, executed: int) -> list[Results]:
         """Give the `Results` of each sender, further ones for long answers; `process` is left to the role."""
         nobody = ProcessId("", "")
+        for sender, did in self.transactions.written():
+            self._parts[sender][2].append(did)
+        for sender, fault in self.transactions.failed():
+            self._parts[sender][3].append(fault)
         given: list[Results] = []
         for sender, (rows, partials, written, failed) in self._parts.items():
             first, *others = _packed([*rows, *partials])

@@ -123,10 +123,15 @@ class Count(msgspec.Struct, frozen=True, array_like=True, gc=False):
     rejection: Rejection | None = None
     returned: tuple[Column, ...] = ()
     """A row per row affected, if the write returns any; empty also if they are too many."""
+    step: int = 0
+    """Which write of the transaction did it."""
 
 
 class Written(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What one write did, per ring arc that this process owns *and* the write touches."""
+    """What one write did, per ring arc that this process owns *and* the write touches.
+
+    What a transaction did is told as one, step by step.
+    """
 
     number: int
     position: int
@@ -208,7 +213,9 @@ class Engine(Protocol):
         ----------
         operations : sequence of Operation or Operations
             Ascending in position, above everything executed before; a run stands
-            for its operations one after the other.
+            for its operations one after the other. The writes of a transaction share
+            a position and follow one another; if one of them cannot be executed at
+            all, none is.
 
         Returns
         -------

@@ -26,6 +26,7 @@ from crescando.engine.keys import I64, order_keys
 from crescando.engine.partition import ring_positions
 from crescando.engine.statement import Column, Kind
 from crescando.engine.table import HIDDEN_ORDINAL, HIDDEN_POSITION, Block, Table
+from crescando.engine.transactions import STEP_ROWS
 from crescando.engine.values import (
     Errors,
     Value,
@@ -90,7 +91,8 @@ def arrive(group: Group, table: Table, arcs: Sequence[KeyRange]) -> Incoming:
     operation = operation[owned]
     if not schema.primary_key:
         values[HIDDEN_POSITION] = Value(DataType.INT64, group.members.position[operation])
-        values[HIDDEN_ORDINAL] = Value(DataType.INT64, ordinal[owned])
+        step = group.members.step[operation]
+        values[HIDDEN_ORDINAL] = Value(DataType.INT64, ordinal[owned] + np.maximum(step, 0) * STEP_ROWS)
     missing = any(not c.nullable for c in schema.columns if c.id not in values)
     error = _row_errors(table, values, len(owned), missing and shape.kind is Kind.INSERT)
     return Incoming(

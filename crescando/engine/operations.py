@@ -103,7 +103,8 @@ class Members:
     ----------
     order : ndarray of int64, shape (n,)
         Places in the batch, ascending.
-    position, number : ndarray of int64, shape (n,)
+    position, number, step : ndarray of int64, shape (n,)
+        See `Operation`.
     sender, scope : ndarray of int64, shape (n,)
         Indices into `senders` and `scopes`.
     senders : list of ProcessId
@@ -115,6 +116,7 @@ class Members:
     order: I64
     position: I64
     number: I64
+    step: I64
     sender: I64
     scope: I64
     senders: list[ProcessId]
@@ -147,6 +149,7 @@ class Members:
             self.order[places],
             self.position[places],
             self.number[places],
+            self.step[places],
             self.sender[places],
             self.scope[places],
             self.senders,
@@ -253,13 +256,16 @@ def _piece(given: list[Operation] | Operations, order: I64) -> Members:
     if isinstance(given, Operations):
         zeros = np.zeros(n, np.int64)
         senders, scopes = [given.sender], [given.scope]
-        return Members(order, given.position, given.number, zeros, zeros, senders, scopes, [given])
+        return Members(
+            order, given.position, given.number, np.full(n, -1), zeros, zeros, senders, scopes, [given]
+        )
     sender, senders = _numbered(list(map(attrgetter("sender"), given)))
     scope, scopes = _numbered(list(map(attrgetter("scope"), given)))
     position = np.fromiter(map(attrgetter("position"), given), np.int64, n)
     number = np.fromiter(map(attrgetter("number"), given), np.int64, n)
+    step = np.fromiter(map(attrgetter("step"), given), np.int64, n)
     parameters = list(map(attrgetter("parameters"), given))
-    return Members(order, position, number, sender, scope, senders, scopes, [parameters])
+    return Members(order, position, number, step, sender, scope, senders, scopes, [parameters])
 
 
 def merge(pieces: Sequence[Members]) -> Members:
@@ -289,6 +295,7 @@ def join(pieces: Sequence[Members]) -> Members:
         np.concatenate([piece.order for piece in pieces]),
         np.concatenate([piece.position for piece in pieces]),
         np.concatenate([piece.number for piece in pieces]),
+        np.concatenate([piece.step for piece in pieces]),
         sender,
         scope,
         senders,

@@ -86,13 +86,19 @@ class ScanEngine:
         for shape, members in by_shape(operations):
             by_table.setdefault(shape.table, []).append((shape, members))
             n_operations += len(members)
+        work: list[tuple[Table, list[Group]]] = []
         for table_id, bunches in by_table.items():
             table = self._tables.get(table_id)
             if table is None:
                 for _, members in bunches:
                     answers.refused(members, "schema", f"table {table_id} does not exist")
                 continue
-            self._execute_on(table, bunches, n_operations, answers)
+            work.append((table, self._group(table, bunches, answers)))
+        refused = answers.transactions.refused
+        for table, groups in work:
+            kept = _without(groups, refused) if refused else groups
+            if kept:
+                self._execute_on(table, kept, n_operations, answers)
         last = operations[-1]
         self._executed = int(last.position[-1]) if isinstance(last, Operations) else last.position
         self._count(n_operations)
@@ -156,13 +162,8 @@ class ScanEngine:
             self._plans[key] = found
         return found
 
-    def _execute_on(
-        self, table: Table, bunches: list[tuple[Shape, Members]], n_operations: int, answers: Answers
-    ) -> None:
+    def _execute_on(self, table: Table, groups: list[Group], n_operations: int, answers: Answers) -> None:
         """Run one cycle over one table."""
-        groups = self._group(table, bunches, answers)
-        if not groups:
-            return
         table.compact()
         # Rows that are NULL or ERROR hold anything, on which arithmetic may complain in vain.
         with np.errstate(all="ignore"):
@@ -192,6 +193,20 @@ class ScanEngine:
                 return None
             constants = Constants(members.given)
         return Group(plan, members, constants, cover(members, self._arcs) if plan.is_read else None)
+
+
+def _without(groups: list[Group], refused: tuple[int, ...]) -> list[Group]:
+    """Leave out the writes of transactions of which nothing may happen."""
+    left = []
+    for group in groups:
+        members = group.members
+        kept = (members.step < 0) | ~np.isin(members.position, refused)
+        if kept.all():
+            left.append(group)
+        elif kept.any():
+            members = members.keep(kept)
+            left.append(Group(group.plan, members, Constants(members.given)))
+    return left
 
 
 def _has_limits(plan: Plan, constants: Constants) -> bool:

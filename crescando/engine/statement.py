@@ -32,6 +32,9 @@ of their scale."""
 SHAPE_BYTES_MAX = 1 << 20
 """Longer encodings are not looked into; the largest shape that is valid has some 700 KiB of nodes."""
 
+STEPS_MAX = 1_024
+"""Writes of one transaction, which every owner executes in one cycle: a small part of one."""
+
 
 class ColumnRef(msgspec.Struct, frozen=True, array_like=True, tag_field="node", tag="c", gc=False):
     """A column of the table, by catalog id."""
@@ -279,6 +282,9 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
         for insert and upsert one `Column` per entry of ``shape.columns``.
     scope : Scope
         Ring ranges this process answers for (reads) or reports (writes).
+    step : int
+        Its place in the transaction at its position, whose writes follow one another
+        in one batch; -1 for an operation that stands alone.
     """
 
     position: int
@@ -287,6 +293,7 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     shape: Shape
     parameters: tuple[Any, ...]
     scope: Scope
+    step: int = -1
 
 
 def _encode_array(value: Any) -> Any:
@@ -323,10 +330,19 @@ _COLUMNS_DECODER = msgspec.msgpack.Decoder(tuple[Column, ...], ext_hook=_decode_
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One operation's payload: which shape of the submission, and its parameters."""
+    """One message's payload: which shape of the submission, and its parameters.
+
+    A transaction is its first write, `then` the others in their order.
+    """
 
     shape: int
     parameters: bytes
+    then: tuple[Call, ...] = ()
+
+    @property
+    def steps(self) -> tuple[Call, ...]:
+        """The writes of the transaction; the call alone if it is none."""
+        return (self, *self.then)
 
 
 _CALL_DECODER = msgspec.msgpack.Decoder(Call)
@@ -347,14 +363,24 @@ def decode_parameters(shape: Shape, data: bytes) -> tuple[Any, ...]:
     )
 
 
-def encode_call(shape: int, parameters: bytes) -> bytes:
+def encode_call(shape: int, parameters: bytes, then: tuple[Call, ...] = ()) -> bytes:
     """Encode a data message's payload; `shape` indexes the submission's shapes."""
-    return _ENCODER.encode(Call(shape, parameters))
+    return _ENCODER.encode(Call(shape, parameters, then))
 
 
 def decode_call(data: bytes) -> Call:
-    """Decode what `encode_call` wrote."""
-    return _CALL_DECODER.decode(data)
+    """Decode what `encode_call` wrote.
+
+    Raises
+    ------
+    msgspec.DecodeError
+        If `data` is no such encoding, a step of a transaction is one itself, or
+        there are too many.
+    """
+    call = _CALL_DECODER.decode(data)
+    if call.then and (len(call.then) >= STEPS_MAX or any(step.then for step in call.then)):
+        raise msgspec.DecodeError(f"a transaction is at most {STEPS_MAX} plain writes")
+    return call
 
 
 def encode_shapes(shapes: tuple[bytes, ...]) -> bytes:

@@ -10,12 +10,13 @@ from random import Random
 from typing import Any
 
 from crescando.engine.aggregate import States, finish
-from crescando.engine.base import Failed, Rows, Written
+from crescando.engine.base import Count, Failed, Rows, Written
 from crescando.engine.digest import combine, digest_columns
 from crescando.engine.functions import aggregate_type
 from crescando.engine.grouping import merge_groups
 from crescando.engine.scan import ScanEngine
 from crescando.engine.statement import Column, Kind, Operation, Shape
+from crescando.engine.transactions import units
 from crescando.errors import ReadFailedError
 from crescando.schema import TableSchema
 from crescando.types import FULL_RING, RING_MAX, KeyRange, ProcessId
@@ -25,6 +26,8 @@ from tests.engine.sqlite_twin import SqliteTwin, check_effect
 from tests.engine.sqlite_twin import plain as plain_row
 
 CLIENTS = (ProcessId("client", "a"), ProcessId("client", "b"))
+
+Statement = tuple[Shape, tuple[Any, ...]]
 
 
 @dataclass
@@ -37,6 +40,7 @@ class Shares:
     hit_thrice: int = 0
     tested_later: int = 0
     key_reused: int = 0
+    transactions: int = 0
     rejecting: int = 0
     blocks_min: int = 1 << 30
 
@@ -46,6 +50,7 @@ class Shares:
             "batches with a row hit by 3 or more writes": self.hit_thrice / self.batches,
             "batches that update a column a later predicate tests": self.tested_later / self.batches,
             "batches that reuse a key born or killed": self.key_reused / self.batches,
+            "batches with a transaction": self.transactions / self.batches,
             "batches with a rejected row": self.rejecting / self.batches,
         }
         lines = [f"{value:6.1%} {name}" for name, value in share.items()]
@@ -62,6 +67,7 @@ class Shares:
         assert self.hit_thrice >= 0.3 * self.batches, self
         assert self.tested_later >= 0.2 * self.batches, self
         assert self.key_reused >= 0.2 * self.batches, self
+        assert self.transactions >= 0.3 * self.batches, self
         assert self.rejecting >= 0.1 * self.batches, self
 
     def note(self, oracle: Oracle, operations: Sequence[Operation], effects: Sequence[Effect]) -> None:
@@ -87,6 +93,7 @@ class Shares:
         self.hit_thrice += oracle.hits_max >= 3
         self.tested_later += tested
         self.key_reused += reused
+        self.transactions += any(operation.step > 0 for operation in operations)
         self.rejecting += any(cause is not None for effect in effects for _, _, cause in effect.events)
 
 
@@ -106,27 +113,28 @@ class Layout:
 
     def execute(self, operations: Sequence[Operation]) -> list[Answer]:
         """Execute a batch (or each operation alone) and merge the answers."""
-        answers = {operation.position: Answer() for operation in operations}
+        answers = {(operation.position, max(operation.step, 0)): Answer() for operation in operations}
         for number, engine in enumerate(self.engines):
             scope = tuple(
                 arc for arc, owners in zip(self.arcs, self.owners, strict=True) if owners[0] == number
             )
             routed = [
-                Operation(o.position, o.sender, o.number, o.shape, o.parameters, scope)
+                Operation(o.position, o.sender, o.number, o.shape, o.parameters, scope, o.step)
                 for o in operations
                 if o.shape.kind is not Kind.READ or scope
             ]
-            for batch in [[operation] for operation in routed] if self.alone else [routed]:
+            for batch in units(routed) if self.alone else [routed]:
                 for results in engine.execute(batch):
                     for rows in results.rows:
                         add_rows(answers, rows)
                     for partials in results.partials:
                         for place, position in enumerate(partials.position.tolist()):
-                            answers[position].groups.append(partials.of_read(place))
+                            answers[position, 0].groups.append(partials.of_read(place))
                     for written in results.written:
-                        answers[written.position].written.append((number, written))
+                        for step, counts in steps_of(written):
+                            answers[written.position, step].written.append((number, counts))
                     for failed in results.failed:
-                        answers[failed.position].failed.append(failed)
+                        answers[failed.position, 0].failed.append(failed)
         return list(answers.values())
 
 
@@ -138,16 +146,25 @@ class Answer:
     types: set[Any] = field(default_factory=set)
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     groups: list[tuple[int, tuple[Column, ...], tuple[States, ...]]] = field(default_factory=list)
-    written: list[tuple[int, Written]] = field(default_factory=list)
+    written: list[tuple[int, list[Count]]] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
 
 
-def add_rows(answers: dict[int, Answer], rows: Rows) -> None:
+def steps_of(written: Written) -> list[tuple[int, list[Count]]]:
+    """Give what each write of a transaction did; a write alone is one step."""
+    steps: dict[int, list[Count]] = {}
+    for count in written.counts:
+        steps.setdefault(count.step, []).append(count)
+    assert list(steps) == list(range(len(steps)))
+    return list(steps.items())
+
+
+def add_rows(answers: dict[tuple[int, int], Answer], rows: Rows) -> None:
     columns = [column.to_list() for column in rows.columns]
     tuples = list(zip(*columns, strict=True))
     offsets = rows.offsets.tolist()
     for place, position in enumerate(rows.position.tolist()):
-        answer = answers[position]
+        answer = answers[position, 0]
         answer.n_told += 1
         answer.types.add(tuple(column.type for column in rows.columns))
         answer.rows.extend(tuples[offsets[place] : offsets[place + 1]])
@@ -252,9 +269,9 @@ def check_write(layout: Layout, effect: Effect, answer: Answer, has_returned: bo
     """Compare the counts of every arc on every engine that owns it."""
     assert not answer.failed, answer.failed
     assert len(answer.written) == len(layout.engines)
-    for number, written in answer.written:
-        assert [count.key_range for count in written.counts] == layout.arcs_of[number]
-        for count in written.counts:
+    for number, counts in answer.written:
+        assert [count.key_range for count in counts] == layout.arcs_of[number]
+        for count in counts:
             events = [event for event in effect.events if inside(event[0], count.key_range)]
             rejected = [(rank(key), cause, key) for _, key, cause in events if cause is not None]
             assert count.affected == len(events) - len(rejected), (count, len(events), events[:3])
@@ -298,6 +315,7 @@ class Play:
         self.seed = seed
         self.world = World(Random(seed), plain=plain)
         schema = self.world.schema
+        self.cutter = Random(seed + 2)
         random = Random(seed + 1)
         makers = (
             lambda: one_engine(schema, 64),
@@ -331,12 +349,14 @@ class Play:
     def _play(self, statements: Sequence[tuple[Shape, tuple[Any, ...]]]) -> None:
         random = self.world.random
         self.operations = []
-        for shape, parameters in statements:
-            self.position += random.choice((1, 1, 3))
-            sender = random.choice(CLIENTS)
-            self.operations.append(
-                Operation(self.position, sender, self.position, shape, parameters, (FULL_RING,))
-            )
+        for unit in self._transactions(statements):
+            for _ in unit:
+                self.position += random.choice((1, 1, 3))
+                sender = random.choice(CLIENTS)
+            at = self.position
+            for step, (shape, parameters) in enumerate(unit):
+                step = -1 if len(unit) == 1 else step
+                self.operations.append(Operation(at, sender, at, shape, parameters, (FULL_RING,), step))
         self.oracle.begin_batch()
         self.effects = [self.oracle.execute(operation) for operation in self.operations]
         whole = b""
@@ -351,6 +371,17 @@ class Play:
             except Exception as error:
                 error.add_note(f"seed {self.seed}, up to position {self.position}, {layout.name}")
                 raise
+
+    def _transactions(self, statements: Sequence[Statement]) -> list[list[Statement]]:
+        """Put some writes that follow one another into transactions."""
+        units: list[list[Statement]] = []
+        for statement in statements:
+            both = units and all(shape.kind is not Kind.READ for shape, _ in (units[-1][-1], statement))
+            if both and self.cutter.random() < 0.4:
+                units[-1].append(statement)
+            else:
+                units.append([statement])
+        return units
 
     def _play_sqlite(self) -> None:
         if self.twin is None:

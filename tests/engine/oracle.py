@@ -21,6 +21,7 @@ from typing import Any
 from crescando.engine.functions import TEXT_MAX, Cause
 from crescando.engine.partition import position_of
 from crescando.engine.statement import Apply, Column, ColumnRef, Kind, Operation, Parameter, Shape, Term
+from crescando.engine.transactions import STEP_ROWS
 from crescando.schema import DataType, TableSchema
 from crescando.types import KeyRange, Scope
 
@@ -604,7 +605,10 @@ class Oracle:
             if is_nan(partition_value):
                 causes.add(Cause.NAN_KEY)
             position = position_of(self.schema, partition_value)
-            key = tuple(values[place] for place in self.key_places) or (operation.position, ordinal)
+            key = tuple(values[place] for place in self.key_places) or (
+                operation.position,
+                ordinal + max(operation.step, 0) * STEP_ROWS,
+            )
             missing = any(not c.nullable and c.id not in given for c in self.schema.columns)
             if missing and operation.shape.kind is Kind.INSERT:
                 causes.add(Cause.NULL_VALUE)

@@ -16,6 +16,7 @@ from crescando.engine.kv.table import KvTable, ReadError
 from crescando.engine.operations import Entry, singles
 from crescando.engine.plan import Plan, make_plan
 from crescando.engine.statement import Column, Operation, Shape
+from crescando.engine.transactions import Transactions, units
 from crescando.engine.validate import StaleShape, validate_parameters
 from crescando.engine.values import to_column
 from crescando.errors import InvariantError, StatementError
@@ -65,11 +66,13 @@ class KvEngine:
         if not operations:
             return []
         answers: dict[ProcessId, _Answers] = {}
-        for operation in operations:
-            told = answers.get(operation.sender)
+        for unit in units(operations):
+            sender = unit[0].sender
+            told = answers.get(sender)
             if told is None:
-                told = answers[operation.sender] = _Answers()
-            self._execute(operation, told)
+                told = answers[sender] = _Answers()
+            for operation, plan in zip(unit, self._plans_of(unit, told), strict=False):
+                self._execute(operation, plan, told)
         self._count(len(operations))
         executed = operations[-1].position
         return [told.results(sender, executed) for sender, told in answers.items()]
@@ -110,26 +113,41 @@ class KvEngine:
         counters["operations_per_scan_last"] = n_operations
         counters["operations_per_scan_max"] = max(counters["operations_per_scan_max"], n_operations)
 
-    def _execute(self, operation: Operation, told: _Answers) -> None:
+    def _plans_of(self, unit: Sequence[Operation], told: _Answers) -> list[Plan]:
+        """Give the plans of operations that are executed together; none if one of them cannot be."""
+        plans = []
+        for operation in unit:
+            plan = self._plan_of(operation, told)
+            if plan is None:
+                return []
+            plans.append(plan)
+        return plans
+
+    def _plan_of(self, operation: Operation, told: _Answers) -> Plan | None:
+        """Give an operation's plan; None, and why, if it cannot be executed."""
         table = self._tables.get(operation.shape.table)
         if table is None:
             told.fail(operation, "schema", f"table {operation.shape.table} does not exist")
-            return
+            return None
         plan = self._plan(operation.shape, table.schema)
         if not isinstance(plan, Plan):
             told.refuse(operation, plan)
-            return
+            return None
         try:
             validate_parameters(plan.shape, table.schema, operation.parameters)
         except (StaleShape, StatementError) as fault:
             told.refuse(operation, fault)
-            return
+            return None
+        return plan
+
+    def _execute(self, operation: Operation, plan: Plan, told: _Answers) -> None:
+        table = self._tables[operation.shape.table]
         if plan.is_read:
             told.read(plan, operation, table.read(plan, operation))
             return
         tally = table.write(plan, operation)
         self._counters["dirty_rows"] += tally.n_affected
-        told.written.append(Written(operation.number, operation.position, tally.counts()))
+        told.wrote(operation, Written(operation.number, operation.position, tally.counts()))
 
     def _plan(self, shape: Shape, schema: TableSchema) -> Plan | Exception:
         """Give the plan of a shape, or why it has none; kept by canonical encoding."""
@@ -150,13 +168,24 @@ class _Answers:
     """What one sender is told."""
 
     def __init__(self) -> None:
-        self.written: list[Written] = []
+        self._transactions = Transactions()
+        self._written: list[Written] = []
         self._failed: list[Failed] = []
         self._partials: list[Partials] = []
         self._reads: dict[int, tuple[Plan, list[tuple[Operation, list[list[Any]]]]]] = {}
 
     def fail(self, operation: Operation, kind: str, text: str, key: tuple[Any, ...] = ()) -> None:
-        self._failed.append(Failed(operation.number, operation.position, operation.scope, kind, key, text))
+        failed = Failed(operation.number, operation.position, operation.scope, kind, key, text)
+        if operation.step >= 0:
+            self._transactions.refuse(operation.sender, operation.step, failed)
+        else:
+            self._failed.append(failed)
+
+    def wrote(self, operation: Operation, written: Written) -> None:
+        if operation.step >= 0:
+            self._transactions.wrote(operation.sender, operation.step, written)
+        else:
+            self._written.append(written)
 
     def refuse(self, operation: Operation, fault: Exception) -> None:
         self.fail(operation, "schema" if isinstance(fault, StaleShape) else "invalid", str(fault))
@@ -176,8 +205,8 @@ class _Answers:
             executed=executed,
             rows=tuple(_rows(plan.shape, reads) for plan, reads in self._reads.values()),
             partials=tuple(self._partials),
-            written=tuple(self.written),
-            failed=tuple(self._failed),
+            written=(*self._written, *(written for _, written in self._transactions.written())),
+            failed=(*self._failed, *(failed for _, failed in self._transactions.failed())),
         )
 
 

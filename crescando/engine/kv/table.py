@@ -23,6 +23,7 @@ from crescando.engine.plan import Plan
 from crescando.engine.ranges import key_constant, number_of
 from crescando.engine.returning import RETURNED_MAX
 from crescando.engine.statement import Column, Kind, Operation, Parameter, Returned, Shape
+from crescando.engine.transactions import STEP_ROWS
 from crescando.engine.values import to_column
 from crescando.schema import ColumnDef, DataType, TableSchema
 from crescando.types import KeyRange, Scope
@@ -254,6 +255,7 @@ class KvTable:
         positions = ring_positions(self.schema, given[self._partition_id]).tolist()
         lists = {column_id: column.to_list() for column_id, column in given.items()}
         lacks_value = any(not column.nullable and column.id not in given for column in self.schema.columns)
+        first = max(operation.step, 0) * STEP_ROWS
         for ordinal, position in enumerate(positions):
             arc = self._arc_of(position)
             if arc < 0:
@@ -261,7 +263,8 @@ class KvTable:
             values: list[Any] = [None] * len(self.schema.columns)
             for column_id, items in lists.items():
                 values[self._places[column_id]] = items[ordinal]
-            key = tuple(values[place] for place in self._key_places) or (operation.position, ordinal)
+            key = tuple(values[place] for place in self._key_places)
+            key = key or (operation.position, first + ordinal)
             cause = self._fault_of(values, given)
             if lacks_value and operation.shape.kind is Kind.INSERT:
                 # The only cause above this one is a NaN key's.
