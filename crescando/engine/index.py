@@ -90,6 +90,19 @@ def _pairs(rows: I64, places: I64, starts: I64, counts: I64, operations: I64) ->
         yield pair_up(rows[start:stop], places[start:stop], starts, counts, operations)
 
 
+def _sorted(keys: I64) -> tuple[I64, I64]:
+    """Give the stable order of some keys, and the keys in it."""
+    n = len(keys)
+    low, high = (int(keys.min()), int(keys.max())) if n else (0, 0)
+    if (high - low + 1) * n > KEY_MAX:
+        order = np.argsort(keys, kind="stable")
+        return order, keys[order]
+    # Sorting plain numbers is several times as fast as sorting their indices.
+    both = np.sort((keys - low) * n + np.arange(n))
+    ordered = both // max(n, 1)
+    return both - ordered * n, ordered + low
+
+
 def _set_bits(ascending: U64, n_words: int) -> U64:
     """Give a bitmap with the bits at some places set."""
     words = (ascending >> np.uint64(6)).view(np.int64)
@@ -109,9 +122,8 @@ class PointIndex:
     """
 
     def __init__(self, keys: I64, operations: I64) -> None:
-        order = np.argsort(keys, kind="stable")
+        order, ordered = _sorted(keys)
         self._operations = operations[order]
-        ordered = keys[order]
         first = np.ones(len(ordered), np.bool_)
         first[1:] = ordered[1:] != ordered[:-1]
         self._starts = first.nonzero()[0]

@@ -24,6 +24,10 @@ PHYSICAL = ("uint8", "uint16", "int8", "int16", "int32", "int64")
 _SIX, _LOW_SIX, _ONE, _THIRTY_TWO = np.uint64(6), np.uint64(63), np.uint64(1), np.uint64(32)
 
 
+_CHUNK = 4096
+"""Rows that are tested before survivors are put aside: large temporaries would be fresh pages every time."""
+
+
 def _compile(signatures: Sequence[str]) -> Callable[[Callable[..., Any]], Any]:
     return njit(list(signatures), cache=True, nogil=True, boundscheck=False, error_model="numpy")
 
@@ -36,50 +40,68 @@ def _each(result: str, arguments: str) -> list[str]:
 _PAIR = "UniTuple(int64[::1], 2)"
 
 
+@_compile(["int64[::1](int64[::1], int64, int64)"])
+def _with_room(array: I64, used: int, wanted: int) -> I64:
+    """Give the array, or a copy with room for more numbers."""
+    if used + wanted <= array.size:
+        return array
+    larger = np.empty(max(2 * array.size, used + wanted), np.int64)
+    larger[:used] = array[:used]
+    return larger
+
+
 @_compile(_each(_PAIR, "K[::1], int64, uint64[::1], int32[::1]"))
 def find_direct(keys: NDArray[Any], base: int, bits: U64, slots: I32) -> tuple[I64, I64]:
     """Find constants that lie close together, by offset; see `plain.find_direct`."""
-    n = keys.size
     span = np.uint64(slots.size)
     low = np.uint64(base)
-    rows = np.empty(n, np.int64)
+    rows = np.empty(_CHUNK, np.int64)
+    chunk = np.empty(_CHUNK, np.int64)
     found = np.int64(0)
-    for i in range(n):
-        offset = np.uint64(np.int64(keys[i])) - low
-        inside = offset < span
-        at = offset if inside else np.uint64(0)
-        rows[found] = i
-        found += np.int64((bits[at >> _SIX] >> (at & _LOW_SIX)) & _ONE) & np.int64(inside)
-    rows = rows[:found].copy()
+    for start in range(0, keys.size, _CHUNK):
+        part = keys[start : start + _CHUNK]
+        survivors = np.int64(0)
+        for i in range(part.size):
+            offset = np.uint64(np.int64(part[i])) - low
+            inside = offset < span
+            at = offset if inside else np.uint64(0)
+            chunk[survivors] = start + i
+            survivors += np.int64((bits[at >> _SIX] >> (at & _LOW_SIX)) & _ONE) & np.int64(inside)
+        rows = _with_room(rows, found, survivors)
+        rows[found : found + survivors] = chunk[:survivors]
+        found += survivors
     places = np.empty(found, np.int64)
     for j in range(found):
         places[j] = slots[np.int64(keys[rows[j]]) - base]
-    return rows, places
+    return rows[:found].copy(), places
 
 
 @_compile(_each(_PAIR, "K[::1], int64, uint64[::1], int64[::1], int64[::1]"))
 def find_hashed(keys: NDArray[Any], shift: int, bits: U64, heads: I64, constants: I64) -> tuple[I64, I64]:
     """Find constants that lie anywhere, by hash; see `plain.find_hashed`."""
-    n = keys.size
     right = np.uint64(shift)
-    rows = np.empty(n, np.int64)
-    survivors = np.int64(0)
-    for i in range(n):
-        at = (np.uint64(np.int64(keys[i])) * GOLDEN) >> right
-        rows[survivors] = i
-        survivors += np.int64((bits[at >> _SIX] >> (at & _LOW_SIX)) & _ONE)
-    places = np.empty(survivors, np.int64)
-    found = 0
-    for j in range(survivors):
-        row = rows[j]
-        key = np.int64(keys[row])
-        word = np.int64(((np.uint64(key) * GOLDEN) >> right) >> _SIX)
-        for place in range(heads[word], heads[word + 1]):
-            if constants[place] == key:
-                rows[found] = row
-                places[found] = place
-                found += 1
-                break
+    rows = np.empty(_CHUNK, np.int64)
+    places = np.empty(_CHUNK, np.int64)
+    chunk = np.empty(_CHUNK, np.int64)
+    found = np.int64(0)
+    for start in range(0, keys.size, _CHUNK):
+        part = keys[start : start + _CHUNK]
+        survivors = np.int64(0)
+        for i in range(part.size):
+            at = (np.uint64(np.int64(part[i])) * GOLDEN) >> right
+            chunk[survivors] = i
+            survivors += np.int64((bits[at >> _SIX] >> (at & _LOW_SIX)) & _ONE)
+        rows = _with_room(rows, found, survivors)
+        places = _with_room(places, found, survivors)
+        for j in range(survivors):
+            key = np.int64(part[chunk[j]])
+            word = np.int64(((np.uint64(key) * GOLDEN) >> right) >> _SIX)
+            for place in range(heads[word], heads[word + 1]):
+                if constants[place] == key:
+                    rows[found] = start + chunk[j]
+                    places[found] = place
+                    found += 1
+                    break
     return rows[:found].copy(), places[:found].copy()
 
 
@@ -88,34 +110,37 @@ def find_intervals(
     keys: NDArray[Any], base: int, shift: int, bits: U64, heads: I64, borders: I64, counts: I64
 ) -> tuple[I64, I64]:
     """Find the elementary interval of each key; see `plain.find_intervals`."""
-    n = keys.size
     right = np.uint64(shift)
     last = np.uint64(64 * bits.size - 1)
     low = np.uint64(base)
-    rows = np.empty(n, np.int64)
-    survivors = np.int64(0)
-    for i in range(n):
-        key = np.int64(keys[i])
-        at = min((np.uint64(key) - low) >> right, last)
-        rows[survivors] = i
-        survivors += np.int64((bits[at >> _SIX] >> (at & _LOW_SIX)) & _ONE) & np.int64(key >= base)
-    places = np.empty(survivors, np.int64)
-    found = 0
-    for j in range(survivors):
-        row = rows[j]
-        key = np.int64(keys[row])
-        word = np.int64(min((np.uint64(key) - low) >> right, last) >> _SIX)
-        first, stop = heads[word], heads[word + 1]
-        while first < stop:
-            middle = (first + stop + 1) >> 1
-            if borders[middle] <= key:
-                first = middle
-            else:
-                stop = middle - 1
-        if counts[first] > 0:
-            rows[found] = row
-            places[found] = first
-            found += 1
+    rows = np.empty(_CHUNK, np.int64)
+    places = np.empty(_CHUNK, np.int64)
+    chunk = np.empty(_CHUNK, np.int64)
+    found = np.int64(0)
+    for start in range(0, keys.size, _CHUNK):
+        part = keys[start : start + _CHUNK]
+        survivors = np.int64(0)
+        for i in range(part.size):
+            key = np.int64(part[i])
+            at = min((np.uint64(key) - low) >> right, last)
+            chunk[survivors] = i
+            survivors += np.int64((bits[at >> _SIX] >> (at & _LOW_SIX)) & _ONE) & np.int64(key >= base)
+        rows = _with_room(rows, found, survivors)
+        places = _with_room(places, found, survivors)
+        for j in range(survivors):
+            key = np.int64(part[chunk[j]])
+            word = np.int64(min((np.uint64(key) - low) >> right, last) >> _SIX)
+            first, stop = heads[word], heads[word + 1]
+            while first < stop:
+                middle = (first + stop + 1) >> 1
+                if borders[middle] <= key:
+                    first = middle
+                else:
+                    stop = middle - 1
+            if counts[first] > 0:
+                rows[found] = start + chunk[j]
+                places[found] = first
+                found += 1
     return rows[:found].copy(), places[:found].copy()
 
 

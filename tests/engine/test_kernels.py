@@ -1,0 +1,123 @@
+"""Both sets of kernels give bit-identical results, for every physical type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crescando.engine import kernels
+from crescando.engine.index import IntervalIndex, PointIndex
+from crescando.engine.kernels import plain
+from crescando.engine.kernels.base import Kernels
+
+compiled = pytest.importorskip("crescando.engine.kernels.compiled")
+
+TYPES = [np.dtype(name) for name in compiled.PHYSICAL]
+
+
+@pytest.fixture(params=["numpy", "numba"])
+def active(request: pytest.FixtureRequest) -> Any:
+    before = kernels.active()
+    kernels.use(compiled.KERNELS if request.param == "numba" else None)
+    yield kernels.active()
+    kernels.use(None if before.name == "numpy" else before)
+
+
+def _keys(rng: np.random.Generator, dtype: np.dtype[Any], n: int) -> Any:
+    bounds = np.iinfo(dtype)
+    near = rng.integers(max(bounds.min, -100), min(bounds.max, 100), n, endpoint=True)
+    far = rng.integers(bounds.min, bounds.max, n, dtype=dtype, endpoint=True)
+    keys = np.where(rng.random(n) < 0.7, near, far).astype(dtype)
+    keys[: min(n, 2)] = [bounds.min, bounds.max][: min(n, 2)]
+    return keys
+
+
+def _pairs(index: PointIndex | IntervalIndex, keys: Any) -> set[tuple[int, int]]:
+    found = [
+        pair
+        for rows, operations in index.probe(keys)
+        for pair in zip(rows.tolist(), operations.tolist(), strict=True)
+    ]
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("seed", range(4))
+def test_points_are_found_exactly(dtype: np.dtype[Any], seed: int, active: Kernels) -> None:
+    rng = np.random.default_rng(seed)
+    keys = _keys(rng, dtype, (0, 1, 700, 9_000)[seed])
+    constants = np.concatenate((_keys(rng, np.dtype(np.int64), 40), _keys(rng, dtype, 20).astype(np.int64)))
+    if seed % 2:
+        constants = constants[np.abs(constants) < 1_000]
+    operations = rng.permutation(len(constants))
+    expected = {
+        (row, int(operation))
+        for row, key in enumerate(keys.tolist())
+        for constant, operation in zip(constants.tolist(), operations, strict=True)
+        if key == constant
+    }
+    assert _pairs(PointIndex(constants, operations), keys) == expected
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("cover", [8, 0], ids=["cut", "sorted"])
+def test_intervals_are_found_exactly(
+    dtype: np.dtype[Any], seed: int, cover: int, active: Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crescando.engine.index._COVER_MAX", cover)
+    monkeypatch.setattr("crescando.engine.index._COVER_MIN", cover << 16)
+    rng = np.random.default_rng(seed)
+    keys = _keys(rng, dtype, (0, 1, 700, 9_000)[seed])
+    ends = np.sort(np.stack((_keys(rng, np.dtype(np.int64), 30), _keys(rng, np.dtype(np.int64), 30))), axis=0)
+    operations = rng.permutation(30)
+    expected = {
+        (row, int(operation))
+        for row, key in enumerate(keys.tolist())
+        for low, high, operation in zip(*ends.tolist(), operations, strict=True)
+        if low <= key <= high
+    }
+    assert _pairs(IntervalIndex(ends[0], ends[1], operations), keys) == expected
+
+
+def _same(name: str, *arguments: Any) -> None:
+    one: Callable[..., Any] = getattr(plain, name)
+    other = getattr(compiled, name)
+    copies = [[a.copy() if isinstance(a, np.ndarray) else a for a in arguments] for _ in range(2)]
+    left, right = one(*copies[0]), other(*copies[1])
+    for mine, theirs in zip((left, *copies[0]), (right, *copies[1]), strict=True):
+        for a, b in zip(
+            mine if isinstance(mine, tuple) else (mine,),
+            theirs if isinstance(theirs, tuple) else (theirs,),
+            strict=True,
+        ):
+            assert type(a) is type(b)
+            if isinstance(a, np.ndarray):
+                assert a.dtype == b.dtype
+                assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_folds_and_bounds_are_the_same(dtype: np.dtype[Any], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    keys = _keys(rng, dtype, 500)
+    _same("fold", rng.integers(0, 1 << 63, 500).astype(np.uint64), keys, int(rng.integers(0, 60)))
+    rows, operations = rng.integers(0, 500, 800), rng.integers(0, 20, 800)
+    low, high = _keys(rng, np.dtype(np.int64), 20), _keys(rng, np.dtype(np.int64), 20)
+    _same("within", keys, rows, operations, low, high)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pairs_and_groups_are_the_same(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, 5, 30)
+    starts = np.cumsum(counts) - counts
+    rows, places = np.arange(200), rng.integers(0, 30, 200)
+    _same("pair_up", rows, places, starts, counts, rng.permutation(int(counts.sum())))
+    for n_groups in (1, 50, 40_000):
+        _same("group_order", rng.integers(-1, n_groups, 300 * seed), n_groups)
