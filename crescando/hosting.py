@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 from crescando.engine.base import Engine
@@ -17,7 +18,7 @@ from crescando.errors import CrescandoError, SpecError
 from crescando.loop import LoopThread
 from crescando.process import ProcessCore
 from crescando.pump import Pump
-from crescando.roles.storage import Execution
+from crescando.roles.cycles import Execution
 from crescando.routing.ecast.router import Router
 from crescando.scanning import ScanThreads
 from crescando.transport.base import Transport
@@ -101,7 +102,9 @@ class Processes:
 
         def execute(work: Execution) -> None:
             if hosted.engine is not None:
-                self._scanner.submit(partial(work.run, hosted.engine), partial(self._executed, pump))
+                self._scanner.submit(
+                    partial(work.run, hosted.engine, perf_counter), partial(self._executed, pump)
+                )
 
         def stopped(reason: str) -> None:
             hosted.forget(reason)

@@ -1,7 +1,7 @@
 """The storage role: delivered operations into the engine, results out to clients.
 
-Rules of the file: operations are executed in delivery order, a cycle at a
-time; what arrives during a cycle rides on the next. The configuration is
+Rules of the file: operations are executed as if in delivery order, a cycle at a
+time; what arrives during a cycle rides on the next (`admission`). The configuration is
 followed message by message, since it says which tables exist. Every outcome of
 a write is kept until its client has it (`ledger`). Confirmations are withheld
 while the queue is over its budget, and snapshot reads refused. These run where
@@ -11,13 +11,12 @@ numbers are no messages'.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
 
-from crescando.engine.base import Engine, Failed, Results
+from crescando.engine.base import Failed, Results
 from crescando.engine.statement import (
     ColumnRef,
     Kind,
@@ -29,6 +28,8 @@ from crescando.engine.statement import (
     decode_shapes,
 )
 from crescando.process import Output, earliest
+from crescando.roles.admission import Admission, Load
+from crescando.roles.cycles import Executed, Execution, TableChange
 from crescando.roles.ledger import Ledger, Ledgers
 from crescando.roles.messages import Answered, Attach, Inquire, Ping, Pong, ReadReplica, Taken
 from crescando.roles.outbox import Outbox, numbers_of
@@ -64,6 +65,11 @@ class StorageLimits:
     ----------
     cycle_operations : int
         Operations that share one cycle at most; bounds every operation's latency.
+    cycle_s : float
+        The time that one cycle is to take, as far as can be foreseen; see `admission`.
+    backlog_s : float
+        Work of so long a time may be queued before confirmations are withheld, so that
+        whoever sends too much waits at the routers and not in front of everybody here.
     queue_bytes : int
         Queued and executing work above which confirmations are withheld.
     queue_s : float
@@ -87,6 +93,8 @@ class StorageLimits:
     """
 
     cycle_operations: int = 16_384
+    cycle_s: float = 0.02
+    backlog_s: float = 0.1
     queue_bytes: int = 64 << 20
     queue_s: float = 30.0
     shapes: int = 4096
@@ -96,58 +104,6 @@ class StorageLimits:
     gone_records: int = 1 << 18
     replica_reads: int = 256
     answers_bytes: int = 512 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Execution:
-    """One cycle's work: runs of operations, and catalog changes between them."""
-
-    steps: tuple[tuple[Operation, ...] | TableChange, ...]
-    upto: int
-
-    def run(self, engine: Engine) -> Executed:
-        """Do the work; called by the driver, perhaps in a thread of its own."""
-        results: list[Results] = []
-        for step in self.steps:
-            if isinstance(step, TableChange):
-                step.carry_out(engine)
-            else:
-                results.extend(engine.execute(step))
-        return Executed(tuple(results), self.upto)
-
-
-@dataclass(frozen=True, slots=True)
-class Executed:
-    """What a cycle gave, and the position up to which it executed."""
-
-    results: tuple[Results, ...]
-    upto: int
-
-
-@dataclass(frozen=True, slots=True)
-class TableChange:
-    """A table before and after a configuration message; None where it does not exist."""
-
-    before: TableSchema | None
-    after: TableSchema | None
-
-    def carry_out(self, engine: Engine) -> None:
-        """Tell the engine."""
-        if self.before is None and self.after is not None:
-            engine.create_table(self.after)
-        elif self.after is None and self.before is not None:
-            engine.drop_table(self.before.id)
-        elif self.after is not None:
-            engine.alter_table(self.after)
-
-
-@dataclass(slots=True)
-class _Item:
-    """One queued entry of the order."""
-
-    work: Operation | TableChange
-    position: int
-    n_bytes: int
 
 
 class Storage:
@@ -176,8 +132,8 @@ class Storage:
         self.multicast = multicast
         self.executed = -1
         self.stopped = ""
-        self._queue: deque[_Item] = deque()
-        self._queue_bytes = 0
+        self._waiting: Admission[TableChange] = Admission(self.limits.cycle_operations, self.limits.cycle_s)
+        self._load: Load | None = None
         self._cycle_bytes = 0
         self._is_busy = False
         self._clients: dict[ProcessId, Outbox] = {}
@@ -193,14 +149,14 @@ class Storage:
     @property
     def n_queued(self) -> int:
         """How many entries wait for the next cycle."""
-        return len(self._queue)
+        return len(self._waiting)
 
     # Inputs.
 
     def on_start(self, now_s: float) -> None:
         self.multicast.on_start(now_s)
         for schema in self.config.tables:
-            self._queue.append(_Item(TableChange(None, schema), -1, 0))
+            self._waiting.put(TableChange(None, schema), -1, 0)
 
     def on_connected(self, peer: ProcessId, now_s: float) -> None:
         self.multicast.on_connected(peer, now_s)
@@ -236,6 +192,8 @@ class Storage:
         """Take a cycle's end: keep what writes did, send each client its results."""
         self._is_busy = False
         self._cycle_bytes = 0
+        if self._load is not None:
+            self._waiting.costs.learn(self._load.weights, result.took_s)
         self.executed = max(self.executed, result.upto)
         for results in result.results:
             self._report(results)
@@ -252,11 +210,11 @@ class Storage:
             elif isinstance(event, ExpelledEvent):
                 # State that the others no longer wait for must not be served.
                 self._out.stop = event.reason
-        if not self._is_busy and (self._queue or self._replica_reads):
+        if not self._is_busy and (self._waiting or self._replica_reads):
             self._out.execute = self._next_cycle()
             self._is_busy, self._busy_since_s = True, now_s
         self._ledgers.flush(now_s)
-        self.multicast.hold_confirms(self._is_over_budget)
+        self.multicast.hold_confirms(self._is_over_budget or self._waiting.backlog_s > self.limits.backlog_s)
         protocol = self.multicast.flush(now_s)
         out, self._out = self._out, Output()
         out.reset += protocol.reset
@@ -270,7 +228,7 @@ class Storage:
     @property
     def _is_over_budget(self) -> bool:
         """Whether the engine has more to do than may be promised, in bytes or in time."""
-        return self._is_late or self._queue_bytes + self._cycle_bytes > self.limits.queue_bytes
+        return self._is_late or self._waiting.n_bytes + self._cycle_bytes > self.limits.queue_bytes
 
     def _enqueue(self, part: Delivery) -> None:
         shapes = _shapes_of(part)
@@ -281,24 +239,24 @@ class Storage:
                 self._apply(Message(part.sender, number, MessageKind.CONFIG, -1, (), 0, payload), at)
                 continue
             scope = part.scope_of(index)
-            operation = self._decode(part, index, shapes)
-            if operation is None:
+            operations = self._decode(part, index, shapes)
+            if not operations:
                 text = "the operation's payload is malformed"
                 failed = Failed(number, at, scope, "invalid", (), text)
                 ledger = self._ledger(part.sender)
                 ledger.keep(ledger.failed, number, failed, self.limits.records)
                 self._send_results(Results(self.me, part.sender, self.executed, failed=(failed,)))
                 continue
-            is_write = operation.shape.kind is not Kind.READ
+            is_write = operations[0].shape.kind is not Kind.READ
             ledger = self._ledger(part.sender)
             ledger.scopes[number] = (scope, is_write)
-            self._append(part, index, operation)
+            self._append(part, index, operations)
 
-    def _append(self, part: Delivery, index: int, operation: Operation) -> None:
+    def _append(self, part: Delivery, index: int, operations: tuple[Operation, ...]) -> None:
         n_bytes = int(part.payload_offsets[index + 1] - part.payload_offsets[index])
-        n_bytes += OPERATION_BYTES
-        self._queue.append(_Item(operation, operation.position, n_bytes))
-        self._queue_bytes += n_bytes
+        n_bytes += OPERATION_BYTES * len(operations)
+        work = operations[0] if len(operations) == 1 else operations
+        self._waiting.put(work, operations[0].position, n_bytes)
 
     def _enqueue_reads(self, event: ReadsEvent) -> None:
         """Queue snapshot reads behind everything delivered, or refuse those of each client."""
@@ -311,27 +269,34 @@ class Storage:
             shapes = _shapes_of(part)
             attempts = msgspec.structs.replace(part, number=-part.number)
             for index in range(len(attempts)):
-                operation = self._decode(attempts, index, shapes)
-                if operation is not None and operation.shape.kind is Kind.READ:
-                    self._append(attempts, index, operation)
+                operations = self._decode(attempts, index, shapes)
+                if operations and operations[0].shape.kind is Kind.READ:
+                    self._append(attempts, index, operations)
                     continue
                 number, scope = int(attempts.number[index]), attempts.scope_of(index)
                 text = "the operation's payload is malformed"
                 failed = Failed(number, event.position, scope, "invalid", (), text)
                 self._send_results(Results(self.me, part.sender, self.executed, failed=(failed,)))
 
-    def _decode(self, part: Delivery, index: int, shapes: tuple[bytes, ...]) -> Operation | None:
-        """Give the operation, or None if no honest client could have sent it."""
+    def _decode(self, part: Delivery, index: int, shapes: tuple[bytes, ...]) -> tuple[Operation, ...]:
+        """Give the operation, or a transaction's; none if no honest client could have sent it."""
+        found: list[tuple[Shape, tuple[Any, ...]]] = []
         try:
-            call = decode_call(part.payload_of(index))
-            shape = self._shape(shapes[call.shape]) if call.shape >= 0 else None
-            if shape is None or not _is_routed_as(shape, part, index):
-                return None
-            parameters = decode_parameters(shape, call.parameters)
+            calls = decode_call(part.payload_of(index)).steps
+            for call in calls:
+                shape = self._shape(shapes[call.shape]) if call.shape >= 0 else None
+                if shape is None or not _is_routed_as(shape, part, index, step=len(found)):
+                    return ()
+                found.append((shape, decode_parameters(shape, call.parameters)))
         except (msgspec.MsgspecError, ValueError, IndexError, TypeError, RecursionError):
-            return None
-        at, number = int(part.position[index]), int(part.number[index])
-        return Operation(at, part.sender, number, shape, parameters, part.scope_of(index))
+            return ()
+        at, number, scope = int(part.position[index]), int(part.number[index]), part.scope_of(index)
+        if len(found) == 1:
+            return (Operation(at, part.sender, number, *found[0], scope),)
+        return tuple(
+            Operation(at, part.sender, number, *shape_and_parameters, scope, step)
+            for step, shape_and_parameters in enumerate(found)
+        )
 
     def _shape(self, body: bytes) -> Shape | None:
         if body not in self._shapes:
@@ -358,24 +323,24 @@ class Storage:
         after = {table.id: table for table in self.config.tables}
         for table in sorted(before.keys() | after.keys()):
             if before.get(table) != after.get(table):
-                self._queue.append(_Item(TableChange(before.get(table), after.get(table)), at, 0))
+                self._waiting.put(TableChange(before.get(table), after.get(table)), at, 0)
 
     def _next_cycle(self) -> Execution:
         steps: list[tuple[Operation, ...] | TableChange] = []
         run: list[Operation] = []
         upto = self.executed
-        for _ in range(min(len(self._queue), self.limits.cycle_operations)):
-            item = self._queue.popleft()
-            self._queue_bytes -= item.n_bytes
+        taken, self._load = self._waiting.take()
+        for item in taken:
             self._cycle_bytes += item.n_bytes
-            upto = item.position
-            if isinstance(item.work, Operation):
-                run.append(item.work)
-                continue
-            if run:
-                steps.append(tuple(run))
-                run = []
-            steps.append(item.work)
+            # Reads that were overtaken by others may be left behind; writes are not.
+            upto = max(upto, item.position)
+            if isinstance(item.work, TableChange):
+                if run:
+                    steps.append(tuple(run))
+                    run = []
+                steps.append(item.work)
+            else:
+                run.extend(item.operations)
         reads, self._replica_reads = self._replica_reads, []
         run.extend(self._replica_operation(peer, read, upto) for peer, read in reads)
         if run:
@@ -463,9 +428,14 @@ def _shapes_of(part: Delivery) -> tuple[bytes, ...]:
         return ()
 
 
-def _is_routed_as(shape: Shape, part: Delivery, index: int) -> bool:
-    """Whether the routing header tells the truth: a write sent as a read would reach one replica only."""
+def _is_routed_as(shape: Shape, part: Delivery, index: int, *, step: int) -> bool:
+    """Whether the routing header tells the truth: a write sent as a read would reach one replica only.
+
+    It names the table of a transaction's first write; all others are writes too.
+    """
     is_read = bool(part.kind[index] == MessageKind.READ)
+    if step:
+        return not is_read and shape.kind is not Kind.READ
     return (shape.kind is Kind.READ) == is_read and shape.table == part.table[index]
 
 

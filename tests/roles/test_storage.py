@@ -16,9 +16,10 @@ from crescando.engine.base import Results
 from crescando.engine.scan import ScanEngine
 from crescando.engine.statement import Kind, Operation, encode_call, encode_parameters, encode_shapes
 from crescando.process import Output
+from crescando.roles.cycles import Execution, TableChange
 from crescando.roles.messages import Answered, Attach, Inquire, Inquired, Ping, Pong, ReadReplica, Taken
 from crescando.roles.outbox import PIECES_OPEN_MAX
-from crescando.roles.storage import Execution, Storage, StorageLimits, TableChange
+from crescando.roles.storage import Storage, StorageLimits
 from crescando.routing.base import ExpelledEvent
 from crescando.routing.batch import Delivery, Message, gather, submission
 from crescando.routing.rubberband import (

@@ -103,7 +103,7 @@ def test_what_is_waiting_stays_bounded_however_many_reads_come() -> None:
         inject(desk, 77, part(desk, 77, *[read_all()] * 100, first=first))
         desk.flush()
 
-    assert desk.core._queue_bytes <= 100_000 + 100 * 2048
+    assert desk.core._waiting.n_bytes <= 100_000 + 100 * 2048
 
 
 @pytest.mark.parametrize("kind", [MessageKind.READ, MessageKind.WRITE])

@@ -216,7 +216,7 @@ class Measured(SimulatedCluster):
         if isinstance(core, Router):
             self._measure_router(core)
         elif isinstance(core, Storage):
-            self.peak("queue", core._queue_bytes + core._cycle_bytes)
+            self.peak("queue", core._waiting.n_bytes + core._cycle_bytes)
         elif isinstance(core, Client):
             outgoing = application_of(core)._outgoing
             self.peak("on way", outgoing.on_way_bytes)

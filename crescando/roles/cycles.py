@@ -1,0 +1,76 @@
+"""What a storage process gives its driver to do, and what comes back.
+
+Rules of the file: a cycle's work is done by the driver, perhaps in a thread of its own, and
+touches nothing but the engine. The driver brings its clock; nothing here has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from crescando.engine.base import Engine, Results
+from crescando.engine.statement import Operation
+from crescando.schema import TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """A table before and after a configuration message; None where it does not exist."""
+
+    before: TableSchema | None
+    after: TableSchema | None
+
+    def carry_out(self, engine: Engine) -> None:
+        """Tell the engine."""
+        if self.before is None and self.after is not None:
+            engine.create_table(self.after)
+        elif self.after is None and self.before is not None:
+            engine.drop_table(self.before.id)
+        elif self.after is not None:
+            engine.alter_table(self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One cycle's work: runs of operations, and catalog changes between them."""
+
+    steps: tuple[tuple[Operation, ...] | TableChange, ...]
+    upto: int
+
+    def run(self, engine: Engine, clock: Callable[[], float] | None = None) -> Executed:
+        """Do the work; called by the driver.
+
+        Parameters
+        ----------
+        engine : Engine
+        clock : callable, optional
+            Gives seconds, so that the process learns how long its cycles take.
+        """
+        begin_s = 0.0 if clock is None else clock()
+        results: list[Results] = []
+        for step in self.steps:
+            if isinstance(step, TableChange):
+                step.carry_out(engine)
+            else:
+                results.extend(engine.execute(step))
+        took_s = 0.0 if clock is None else clock() - begin_s
+        return Executed(tuple(results), self.upto, took_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """What a cycle gave.
+
+    Attributes
+    ----------
+    results : tuple of Results
+    upto : int
+        The position up to which it executed.
+    took_s : float
+        How long it took; 0 if the driver has no clock.
+    """
+
+    results: tuple[Results, ...]
+    upto: int
+    took_s: float = 0.0

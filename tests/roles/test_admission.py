@@ -1,0 +1,211 @@
+"""Who shares the next cycle: in order as far as order can be seen, and fair beyond."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from crescando.engine.statement import Kind, Operation, Shape
+from crescando.roles.admission import QUANTUM, Admission
+from crescando.roles.costs import EACH_S, SCAN_S, Costs
+from crescando.types import FULL_RING, ProcessId
+
+READS = [Shape(Kind.READ, table, 0) for table in range(1, 5)]
+WRITE = Shape(Kind.DELETE, 1, 0)
+CLIENTS = [ProcessId("client", name, 1) for name in ("alice", "bob", "carol")]
+ALICE, BOB, CAROL = CLIENTS
+
+
+def operation(at: int, shape: Shape, client: ProcessId = ALICE) -> Operation:
+    return Operation(at, client, at, shape, (), (FULL_RING,))
+
+
+def admission(operations_max: int = 1 << 14, target_s: float = 1e9) -> Admission[str]:
+    return Admission(operations_max, target_s)
+
+
+def put(waiting: Admission[str], at: int, shape: Shape = READS[0], client: ProcessId = ALICE) -> None:
+    waiting.put(operation(at, shape, client), at, 100)
+
+
+def positions(waiting: Admission[str]) -> list[int]:
+    return [item.position for item in waiting.take()[0]]
+
+
+def taken_by(waiting: Admission[str]) -> Counter[ProcessId]:
+    return Counter(item.operations[0].sender for item in waiting.take()[0])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_read_sees_another_write_than_in_the_order_and_everything_is_taken_once(seed: int) -> None:
+    rng = random.Random(seed)
+    waiting = admission(rng.choice((1, 3, 50)), rng.choice((1e-9, 3e-3, 1e9)))
+    work: dict[int, str | Operation | tuple[Operation, ...]] = {}
+    done: list[int] = []
+    n_cycles = 0
+    for at in range(600):
+        roll = rng.random()
+        if roll < 0.01:
+            work[at] = "change"
+        elif roll < 0.03:
+            work[at] = (operation(at, WRITE), operation(at, WRITE))
+        elif roll < 0.2:
+            work[at] = operation(at, WRITE, rng.choice(CLIENTS))
+        else:
+            work[at] = operation(at, rng.choice(READS), rng.choice(CLIENTS))
+        waiting.put(work[at], at, 1)
+        if rng.random() < 0.03:
+            taken, load = waiting.take()
+            done += [item.position for item in taken]
+            waiting.costs.learn(load.weights, rng.uniform(0, 0.1))
+    while len(waiting):
+        taken, _ = waiting.take()
+        assert taken, "a cycle always takes something"
+        n_cycles += 1
+        done += [item.position for item in taken]
+
+    assert sorted(done) == list(work)
+    assert waiting.n == waiting.n_bytes == waiting.backlog_s == 0
+    assert n_cycles <= len(work)
+
+    def is_read(at: int) -> bool:
+        found = work[at]
+        return isinstance(found, Operation) and found.shape.kind is Kind.READ
+
+    writes = [at for at in done if not is_read(at)]
+    assert writes == sorted(writes)
+    n_before = 0
+    for at in done:
+        if is_read(at):
+            assert n_before == sum(1 for write in writes if write < at), f"read {at} sees other writes"
+        else:
+            n_before += 1
+
+
+def test_a_batch_is_in_order_whoever_took_turns() -> None:
+    waiting = admission()
+    for at in range(500):
+        put(waiting, at, READS[at % 3], CLIENTS[at % 3])
+
+    assert positions(waiting) == list(range(500))
+
+
+def test_one_read_does_not_wait_behind_a_million_of_another_client() -> None:
+    waiting = admission(operations_max=1_000)
+    for at in range(50_000):
+        put(waiting, at)
+    put(waiting, 50_000, client=BOB)
+
+    assert 50_000 in positions(waiting)
+
+
+def test_clients_share_a_cycle_evenly() -> None:
+    waiting = admission(operations_max=QUANTUM * 9)
+    for client in CLIENTS:
+        for at in range(5_000):
+            put(waiting, at, client=client)
+
+    assert taken_by(waiting) == dict.fromkeys(CLIENTS, QUANTUM * 3)
+
+
+def test_who_was_last_is_first_in_the_next_cycle() -> None:
+    waiting = admission(operations_max=QUANTUM)
+    for client in CLIENTS:
+        for at in range(1_000):
+            put(waiting, at, client=client)
+
+    assert [list(taken_by(waiting)) for _ in range(4)] == [[ALICE], [BOB], [CAROL], [ALICE]]
+
+
+def test_reads_alone_are_cut_by_the_time_of_their_scans() -> None:
+    waiting = admission(target_s=2.5 * SCAN_S)
+    for at, shape in enumerate(READS):
+        put(waiting, at, shape)
+        put(waiting, 10 + at, shape)
+
+    # Of two shapes everything enters, since they are scanned for anyway.
+    assert sorted(positions(waiting)) == [0, 1, 10, 11]
+    assert sorted(positions(waiting)) == [2, 3, 12, 13]
+
+
+def test_a_slow_shape_does_not_hold_up_a_fast_one() -> None:
+    waiting = admission(target_s=0.02)
+    slow, fast = READS[:2]
+    waiting.costs.of(slow).each_s = 0.005
+    for at in range(100):
+        put(waiting, at, slow)
+    put(waiting, 100, fast, BOB)
+
+    taken, load = waiting.take()
+
+    assert taken[-1].position == 100
+    assert load.expected_s < 0.03
+
+
+def test_operations_may_take_as_long_as_the_scans_they_share() -> None:
+    waiting = admission(target_s=0.02)
+    waiting.costs.of(READS[0]).scan_s = 1.0
+    for at in range(20_000):
+        put(waiting, at)
+
+    taken, _ = waiting.take()
+
+    assert len(taken) == 16_384
+
+
+def test_a_mixture_is_not_cut_into_a_cycle_for_each_write() -> None:
+    waiting = admission(target_s=0.02)
+    for shape in (*READS, WRITE):
+        waiting.costs.of(shape).scan_s = 0.1
+    for at in range(1_000):
+        put(waiting, at, WRITE if at % 2 else READS[at % 4])
+
+    n_cycles = 0
+    while len(waiting):
+        waiting.take()
+        n_cycles += 1
+    assert n_cycles <= 3
+
+
+def test_writes_alone_are_cut_by_their_time() -> None:
+    waiting = admission(target_s=0.02)
+    for at in range(10_000):
+        put(waiting, at, WRITE)
+
+    taken, load = waiting.take()
+
+    assert len(taken) < 0.02 / EACH_S
+    assert load.expected_s <= 0.02 + EACH_S
+
+
+def test_what_a_client_wants_no_more_is_dropped() -> None:
+    waiting = admission()
+    for at in range(6):
+        put(waiting, at, READS[at % 2])
+        put(waiting, 10 + at, client=BOB)
+    put(waiting, 6, WRITE)
+    put(waiting, 7)
+
+    dropped = waiting.drop(ALICE, lambda read: read.number in (4, 5))
+
+    assert sorted(item.position for item in dropped) == [0, 1, 2, 3, 7]
+    assert sorted(positions(waiting)) == [4, 5, 6, 10, 11, 12, 13, 14, 15]
+    assert waiting.n == waiting.n_bytes == 0
+
+
+def test_costs_are_learned_from_cycles_of_changing_company() -> None:
+    costs = Costs()
+    truth = {READS[0]: (0.003, 3e-6), READS[1]: (0.030, 1e-6), READS[2]: (0.0005, 1e-3)}
+    rng = random.Random(1)
+    for _ in range(400):
+        company = {shape: rng.choice((1, 10, 3_000)) for shape in truth if rng.random() < 0.5}
+        for shape in company:
+            costs.of(shape)
+        took_s = sum(truth[shape][0] + truth[shape][1] * n for shape, n in company.items())
+        costs.learn({id(shape): float(n) for shape, n in company.items()}, took_s)
+
+    for shape, (scan_s, each_s) in truth.items():
+        told_s = costs.of(shape).scan_s + 1_000 * costs.of(shape).each_s
+        assert told_s == pytest.approx(scan_s + 1_000 * each_s, rel=1.0), shape
