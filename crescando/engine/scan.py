@@ -18,6 +18,7 @@ from crescando.engine.constants import Constants
 from crescando.engine.cycle import Cycle
 from crescando.engine.digest import digest_columns
 from crescando.engine.evaluator import Evaluator
+from crescando.engine.export import export_columns
 from crescando.engine.group import Group, cover
 from crescando.engine.keys import Mask
 from crescando.engine.operations import Entry, Members, Operations, by_shape, merge
@@ -25,7 +26,6 @@ from crescando.engine.plan import Plan, make_plan
 from crescando.engine.statement import Column, Shape
 from crescando.engine.table import Table
 from crescando.engine.validate import StaleShape, validate_parameters
-from crescando.engine.values import Value, concatenate, empty, to_column
 from crescando.errors import InvariantError, StatementError
 from crescando.schema import TableSchema
 from crescando.types import NO_POSITION, KeyRange
@@ -116,20 +116,7 @@ class ScanEngine:
         KeyError
             If there is no such table.
         """
-        found = self._tables[table]
-        ids = [column.id for column in found.schema.columns]
-        pieces: list[list[Value]] = [[empty(found.types[column_id])] for column_id in ids]
-        lengths = [0]
-        low, high = np.uint64(key_range.low), np.uint64(key_range.high)
-        for block in found.blocks(self._block_rows):
-            positions = block.positions()
-            inside = (positions >= low) & (positions <= high)
-            live = block.live()
-            rows = (inside if live is None else inside & live).nonzero()[0]
-            lengths.append(len(rows))
-            for place, column_id in enumerate(ids):
-                pieces[place].append(block.column(column_id).take(rows))
-        return tuple(to_column(concatenate(piece, lengths)) for piece in pieces)
+        return export_columns(self._tables[table], key_range)
 
     def statistics(self) -> dict[str, int]:
         """Give counters: rows, bytes, cycles, operations, sharing, dirty rows, compactions."""

@@ -168,7 +168,10 @@ def distinct_codes(codes: NDArray[Any], n_texts: int) -> tuple[I64, I64]:
     seen = np.zeros(n_texts, np.bool_)
     seen[codes] = True
     used = seen.nonzero()[0]
-    index = np.cumsum(seen) - 1
+    if len(used) == n_texts:
+        return used, codes.astype(np.int64, copy=False)
+    index = np.empty(n_texts, np.int64)
+    index[used] = np.arange(len(used))
     return used, index[codes]
 
 

@@ -14,12 +14,14 @@ from numba import njit, types
 from numpy.typing import NDArray
 
 from crescando.engine.kernels.texts import I32, I64, U8, U32, U64, Mask, TextKernels
+from crescando.engine.kernels.unaligned import WIDE, copy_wide, load_word
 
 _GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
 _MIX_1 = np.uint64(0xBF58_476D_1CE4_E5B9)
 _MIX_2 = np.uint64(0x94D0_49BB_1331_11EB)
 _THIRTY, _TWENTY_SEVEN, _THIRTY_ONE, _THIRTY_TWO = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
 _EIGHT = np.uint64(8)
+_ONES = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 
 def _read(kind: Any) -> Any:
@@ -48,11 +50,24 @@ def _mix(word: Any) -> Any:
 
 @njit(cache=True, nogil=True, inline="always")
 def _word(heap: Any, at: Any, count: Any) -> Any:
-    """Read up to eight bytes as a little-endian word."""
-    word = np.uint64(0)
+    """Read one to eight bytes as a little-endian word."""
+    if at + 8 <= heap.size:
+        return load_word(heap, at) & (_ONES >> (np.uint64(8 - count) * _EIGHT))
+    word: Any = np.uint64(0)
     for i in range(count):
         word |= np.uint64(heap[at + i]) << (np.uint64(i) * _EIGHT)
     return word
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _same(left: Any, a: Any, right: Any, b: Any, length: Any) -> Any:
+    """Say whether two runs of bytes are equal."""
+    done = np.int64(0)
+    while done + 8 <= length:
+        if load_word(left, a + done) != load_word(right, b + done):
+            return False
+        done += 8
+    return done == length or _word(left, a + done, length - done) == _word(right, b + done, length - done)
 
 
 @_compile(types.uint64[::1](_BYTES, _INTS, _INTS, types.uint64))
@@ -64,17 +79,7 @@ def hash_slices(heap: U8, starts: I64, lengths: I64, seed: np.uint64) -> U64:
         state = _mix((np.uint64(length) + _GOLDEN) ^ seed)
         stop = at + (length & ~7)
         while at < stop:
-            # Written out: the compiler makes one load of it.
-            word = (
-                np.uint64(heap[at])
-                | np.uint64(heap[at + 1]) << np.uint64(8)
-                | np.uint64(heap[at + 2]) << np.uint64(16)
-                | np.uint64(heap[at + 3]) << np.uint64(24)
-                | np.uint64(heap[at + 4]) << np.uint64(32)
-                | np.uint64(heap[at + 5]) << np.uint64(40)
-                | np.uint64(heap[at + 6]) << np.uint64(48)
-                | np.uint64(heap[at + 7]) << np.uint64(56)
-            )
+            word = load_word(heap, at)
             state = _mix((state ^ word) + _GOLDEN)
             at += 8
         if length & 7:
@@ -91,14 +96,9 @@ def equal_slices(
     equal = np.empty(left_starts.size, np.bool_)
     for row in range(left_starts.size):
         length = left_lengths[row]
-        same = length == right_lengths[row]
-        if same:
-            a, b = left_starts[row], right_starts[row]
-            for i in range(length):
-                if left[a + i] != right[b + i]:
-                    same = False
-                    break
-        equal[row] = same
+        equal[row] = length == right_lengths[row] and _same(
+            left, left_starts[row], right, right_starts[row], length
+        )
     return equal
 
 
@@ -126,14 +126,19 @@ def gather_slices(heap: U8, starts: I64, lengths: I64) -> U8:
     total = 0
     for row in range(starts.size):
         total += lengths[row]
-    copied = np.empty(total, np.uint8)
-    done = 0
+    # Slices are copied in whole steps; what is too much is overwritten by the next one.
+    copied = np.empty(total + WIDE, np.uint8)
+    done = np.int64(0)
     for row in range(starts.size):
         start, length = starts[row], lengths[row]
-        for i in range(length):
-            copied[done + i] = heap[start + i]
+        if start + length + WIDE <= heap.size:
+            for i in range(0, length, WIDE):
+                copy_wide(copied, done + i, heap, start + i)
+        else:
+            for i in range(length):
+                copied[done + i] = heap[start + i]
         done += length
-    return copied
+    return copied[:total]
 
 
 def _find_signature(offsets: Any) -> Any:
@@ -163,15 +168,8 @@ def find_codes(
             if tags[code] == tag:
                 begin = np.int64(offsets[code])
                 length = np.int64(offsets[code + 1]) - begin
-                if length == lengths[row]:
-                    start = starts[row]
-                    same = True
-                    for i in range(length):
-                        if heap[begin + i] != sought[start + i]:
-                            same = False
-                            break
-                    if same:
-                        break
+                if length == lengths[row] and _same(heap, begin, sought, starts[row], length):
+                    break
             slot += 1
             if slot == size:
                 slot = np.int64(0)

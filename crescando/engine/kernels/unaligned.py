@@ -1,0 +1,49 @@
+"""Loads and copies of several bytes at any address, for compiled kernels.
+
+Rules of the file: whoever calls sees to it that all bytes lie inside the
+arrays; a kernel that reads in words reads the last slices of a heap byte by
+byte instead. Little-endian machines only, which is all that numba compiles for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+WIDE = 16
+"""Bytes that `copy_wide` moves."""
+
+
+def _load_word(context: Any, heap: Any, at: Any) -> Any:
+    """Give ``heap[at : at + 8]`` as a little-endian word."""
+
+    def generate(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _pointer(target, builder, signature.args[0], arguments[0], arguments[1], ir.IntType(64))
+        return builder.load(pointer, align=1)
+
+    return types.uint64(heap, types.int64), generate
+
+
+def _copy_wide(context: Any, copied: Any, to: Any, heap: Any, at: Any) -> Any:
+    """Copy ``heap[at : at + WIDE]`` to ``copied[to : to + WIDE]``."""
+
+    def generate(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.VectorType(ir.IntType(8), WIDE)
+        source = _pointer(target, builder, signature.args[2], arguments[2], arguments[3], kind)
+        sink = _pointer(target, builder, signature.args[0], arguments[0], arguments[1], kind)
+        builder.store(builder.load(source, align=1), sink, align=1)
+        return target.get_dummy_value()
+
+    return types.void(copied, types.int64, heap, types.int64), generate
+
+
+def _pointer(target: Any, builder: Any, kind: Any, array: Any, at: Any, item: Any) -> Any:
+    data = target.make_array(kind)(target, builder, array).data
+    return builder.bitcast(builder.gep(data, [at]), item.as_pointer())
+
+
+load_word: Any = intrinsic(_load_word)
+copy_wide: Any = intrinsic(_copy_wide)
