@@ -7,15 +7,16 @@ exactly once, with the outcome that the core gives.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from crescando.client.base import Pending, ReadOutcome, Request
+from crescando.client.promise import Promise
 from crescando.errors import ClosedError, DeadlineError, OperationError, UnknownTableError
 from crescando.loop import LoopThread
 from crescando.pump import Pump
@@ -47,14 +48,6 @@ class CatalogCheck(Protocol):
     def __call__(self, catalog: Mapping[str, TableSchema], *, is_last: bool) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """The futures of one operation."""
-
-    stable: Future[None]
-    outcome: Future[Any]
-
-
 class LoopBackend:
     """One client process in the loop of a store.
 
@@ -76,7 +69,7 @@ class LoopBackend:
         self._pump = Pump(core, transport, loop.agenda, after_turn=self._after_turn, stopped=self._stopped)
         self._arrived: deque[tuple[int, Request]] = deque()
         self._is_woken = False
-        self._operations: dict[int, _Waiting] = {}
+        self._operations: dict[int, Pending] = {}
         self._callbacks: dict[int, _Done] = {}
         self._asked: set[Future[Any]] = set()
         """What is waited for beside operations."""
@@ -96,10 +89,9 @@ class LoopBackend:
                 raise ClosedError(self._closed)
             for request in requests:
                 self._next_token += 1
-                waiting = _Waiting(Future(), Future())
-                self._operations[self._next_token] = waiting
+                operation = self._operations[self._next_token] = Pending(self._next_token)
                 self._arrived.append((self._next_token, request))
-                pending.append(Pending(self._next_token, waiting.stable, waiting.outcome))
+                pending.append(operation)
             wake, self._is_woken = not self._is_woken, True
         if wake:
             self._loop.hand_over(self._take_arrived)
@@ -254,15 +246,13 @@ class LoopBackend:
         return bool(self._operations or self._callbacks)
 
     def _wait_for_work(self, deadline_s: float) -> None:
-        with self._loop.lock:
-            oldest = next(iter(self._operations.values()), None)
+        oldest = next(iter(list(self._operations.values())), None)
         if oldest is None:
             time.sleep(0.002)
             return
-        try:
-            oldest.outcome.exception(max(0.0, deadline_s - time.monotonic()))
-        except TimeoutError:
-            return
+        is_done = threading.Event()
+        oldest.outcome.add_done_callback(lambda _: is_done.set())
+        is_done.wait(max(0.0, deadline_s - time.monotonic()))
 
     # In the loop's thread.
 
@@ -283,24 +273,33 @@ class LoopBackend:
         return token
 
     def _after_turn(self) -> None:
+        told: list[Promise[Any]] = []
+        operations = self._operations
         for completion in self.core.take_completions():
-            waiting = self._operations.get(completion.token)
-            if waiting is None:
+            operation = operations.get(completion.token)
+            if operation is None:
                 callback = self._callbacks.pop(completion.token, None)
                 if callback is not None:
                     callback(completion)
                 continue
-            if completion.is_stable:
-                _resolve(waiting.stable, None)
+            stable, error = operation.stable, completion.error
+            if not stable.done():
+                if error is None:
+                    stable.keep(None)
+                else:
+                    stable.fail(error)
+                told.append(stable)
+            # Whoever ends the session takes what is left, and settles it himself.
+            if completion.is_stable or operations.pop(completion.token, None) is None:
                 continue
-            with self._loop.lock:
-                del self._operations[completion.token]
-            if completion.error is not None:
-                _fail(waiting.outcome, completion.error)
-                _fail(waiting.stable, completion.error)
+            if error is None:
+                operation.outcome.keep(completion.outcome)
             else:
-                _resolve(waiting.stable, None)
-                _resolve(waiting.outcome, completion.outcome)
+                operation.outcome.fail(error)
+            told.append(operation.outcome)
+        # Whoever is woken by one finds all of them known, and need not wait again.
+        for promise in told:
+            promise.tell()
 
     def _stopped(self, reason: str) -> None:
         with self._loop.lock:
@@ -312,9 +311,9 @@ class LoopBackend:
         with self._loop.lock:
             left, self._operations = self._operations, {}
             asked = list(self._asked)
-        for waiting in left.values():
-            _fail(waiting.stable, error)
-            _fail(waiting.outcome, error)
+        for operation in list(left.values()):
+            _fail(operation.stable, error)
+            _fail(operation.outcome, error)
         for future in asked:
             _fail(future, error)
 
@@ -324,6 +323,6 @@ def _resolve(future: Future[Any], value: Any) -> None:
         future.set_result(value)
 
 
-def _fail(future: Future[Any], error: Exception) -> None:
+def _fail(future: Future[Any] | Promise[Any], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from crescando.client.promise import Promise
 from crescando.engine.aggregate import States
 from crescando.engine.base import Count
 from crescando.engine.statement import Column, Shape
@@ -55,15 +56,23 @@ class ReadOutcome:
 
 @dataclass(frozen=True, slots=True)
 class WriteOutcome:
-    """A complete write: the counts' ranges partition the ranges it touched."""
+    """A complete write: the counts' ranges partition the ranges it touched, for each step anew."""
 
     position: Position
     counts: tuple[Count, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """A further write of a transaction."""
+
+    shape: Shape
+    parameters: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
-    """One data operation, ready to be submitted."""
+    """One data operation, or the writes of one transaction, ready to be submitted."""
 
     shape: Shape
     parameters: tuple[Any, ...]
@@ -71,9 +80,10 @@ class Request:
     """Disjoint, ascending ring ranges that the operation can touch; never empty."""
     isolation: Isolation = "sequential"
     """Of a read; a write is always sequential."""
+    then: tuple[Step, ...] = ()
+    """The writes of a transaction after its first."""
 
 
-@dataclass(frozen=True, slots=True)
 class Pending:
     """An operation on its way.
 
@@ -81,19 +91,22 @@ class Pending:
     ----------
     number : int
         The session's sequence number.
-    stable : Future of None
+    stable : Promise of None
         Done when every correct replica has the operation. Fails with
         `RefusedError` or `LostError`.
-    outcome : Future of ReadOutcome or WriteOutcome
+    outcome : Promise of ReadOutcome or WriteOutcome
         Done when it is executed. A read fails with `ReadFailedError` or
         `ReadLostError`; both kinds with what `stable` fails with. A write that
         met rejected rows does *not* fail here: its counts tell.
-        `SchemaChangedError` asks to prepare the statement again.
+        `SchemaChanged` asks to prepare the statement again.
     """
 
-    number: int
-    stable: Future[None]
-    outcome: Future[Any]
+    __slots__ = ("number", "outcome", "stable")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.stable: Promise[None] = Promise()
+        self.outcome: Promise[Any] = Promise()
 
 
 class SchemaChanged(Exception):  # noqa: N818  # A signal to prepare again, not an error.

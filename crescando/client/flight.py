@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from crescando.client.base import Backend, Pending, Request, SchemaChanged
+from crescando.client.promise import Promise, Waitable
 from crescando.client.waiting import TIMEOUT_S_DEFAULT, Steps
 from crescando.errors import ClosedError, RefusedError, StatementError, UnknownTableError
 from crescando.schema import TableSchema
@@ -34,6 +35,21 @@ STATEMENTS_MAX = 512
 V = TypeVar("V")
 
 
+class _Process:
+    """How many forks lie between this process and the first; asking the system each time is slow."""
+
+    generation = 0
+
+    def forked(self) -> None:
+        """Count one; called in the child."""
+        self.generation += 1
+
+
+_process = _Process()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_process.forked)
+
+
 class Desk:
     """What a session's tables and handles share.
 
@@ -47,11 +63,16 @@ class Desk:
     def __init__(self, backend: Backend, timeout_s: float = TIMEOUT_S_DEFAULT) -> None:
         self.backend = backend
         self.timeout_s = timeout_s
-        self._pid = os.getpid()
+        self._generation = _process.generation
         self.lock = threading.Lock()
         self._in_flight = 0
         self._is_closed = False
         self._statements: OrderedDict[Hashable, Any] = OrderedDict()
+
+    @property
+    def home(self) -> Desk:
+        """The session's own desk, where statements are prepared."""
+        return self
 
     @property
     def in_flight(self) -> int:
@@ -66,7 +87,7 @@ class Desk:
     @property
     def is_forked(self) -> bool:
         """Whether this process is a child of the one that opened the session."""
-        return os.getpid() != self._pid
+        return _process.generation != self._generation
 
     def check_usable(self) -> None:
         """Refuse new work on a closed session.
@@ -145,6 +166,10 @@ class Desk:
             for request, pending, again in zip(requests, pendings, agains, strict=True)
         )
 
+    def hand_out(self, handle: V) -> V:
+        """Give a handle to the caller."""
+        return handle
+
     def landed(self) -> None:
         """Count one operation as answered."""
         with self.lock:
@@ -158,11 +183,17 @@ class Flight:
 
     def __init__(self, desk: Desk, request: Request, pending: Pending, again: Again) -> None:
         self._desk = desk
-        self._prepared_for = (request.shape.table, request.shape.schema_version)
+        shapes = (request.shape, *(step.shape for step in request.then)) if request.then else (request.shape,)
+        self._prepared_for = tuple((shape.table, shape.schema_version) for shape in shapes)
         self._again = again
-        self._second: Future[Pending] | None = None
+        self._second: Promise[Pending] | None = None
         self.pending = pending
         pending.outcome.add_done_callback(self._on_outcome)
+
+    @property
+    def number(self) -> int:
+        """The session's sequence number of the operation."""
+        return self.pending.number
 
     def is_done(self) -> bool:
         """Say whether the outcome is known."""
@@ -201,17 +232,17 @@ class Flight:
         with _changed_twice():
             pending.stable.result()
 
-    def _on_outcome(self, _: Future[Any]) -> None:
+    def _on_outcome(self, _: Waitable) -> None:
         self._desk.landed()
         if _is_refused(self.pending):
             self._send_again()
 
-    def _send_again(self) -> Future[Pending]:
+    def _send_again(self) -> Promise[Pending]:
         """Prepare and send again, once: the waiter or the callback, whoever comes first."""
         with self._desk.lock:
             if self._second is not None:
                 return self._second
-            second = self._second = Future()
+            second = self._second = Promise()
         try:
             self._desk.backend.refresh_catalog().add_done_callback(self._on_catalog)
         except Exception as error:  # noqa: BLE001  # Whoever waits is told, whatever it was.
@@ -225,7 +256,7 @@ class Flight:
         try:
             catalog = refreshed.result()
             known = {(schema.id, schema.version) for schema in catalog.values()}
-            if isinstance(refusal, RefusedError) and self._prepared_for in known:
+            if isinstance(refusal, RefusedError) and known.issuperset(self._prepared_for):
                 raise refusal
             second.set_result(self._desk.backend.submit((self._again(catalog),))[0])
         except StatementError as error:

@@ -1,7 +1,7 @@
 """Waiting for futures, blocking or on an event loop, always with a deadline.
 
 Rules of the file: what is to be waited for is written once, as a generator
-that yields futures (`Steps`); the two drivers here wait for them. A wait that
+that yields promises (`Steps`); the two drivers here wait for them. A wait that
 ends early cancels nothing: the operation goes on. A blocking wait inside a
 running event loop would stop the loop, so it is refused, with its twin named.
 """
@@ -11,16 +11,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Generator
-from concurrent.futures import Future
-from contextlib import suppress
-from typing import Any, TypeVar
+from threading import Lock
+from typing import TypeVar
 
+from crescando.client.eventloop import waits_here
+from crescando.client.promise import Waitable
 from crescando.errors import CrescandoError, DeadlineError, StatementError
 
 T = TypeVar("T")
 
-Steps = Generator[Future[Any], None, T]
-"""Yields each future that must be done before it goes on; returns the result."""
+Steps = Generator[Waitable, None, T]
+"""Yields each promise that must be done before it goes on; returns the result."""
 
 TIMEOUT_S_DEFAULT = 30.0
 """How long a call waits if nobody says otherwise; a guess at an impatient user's limit."""
@@ -62,22 +63,28 @@ def wait(steps: Steps[T], timeout_s: float, *, what: str, twin: str) -> T:
     CrescandoError
         If the wait would block a running event loop.
     """
-    end = time.monotonic() + timeout_s
+    end: float | None = None
     try:
         while True:
-            future = next(steps)
-            if future.done():
+            promise = next(steps)
+            if promise.done():
                 continue
             _refuse_in_event_loop(what, twin)
-            try:
-                # Not `result`: a failure is for the steps to look at.
-                future.exception(max(0.0, end - time.monotonic()))
-            except TimeoutError:
-                if not future.done():
-                    raise _passed(what, timeout_s) from None
+            now = time.monotonic()
+            end = now + timeout_s if end is None else end
+            if not _block(promise, max(0.0, end - now)) and not promise.done():
+                raise _passed(what, timeout_s)
     except StopIteration as stop:
         result: T = stop.value
         return result
+
+
+def _block(promise: Waitable, timeout_s: float) -> bool:
+    """Block until a promise is done; False if the time is over first."""
+    gate = Lock()
+    gate.acquire()
+    promise.add_done_callback(lambda _: gate.release())
+    return gate.acquire(timeout=timeout_s)
 
 
 async def wait_async(steps: Steps[T], timeout_s: float, *, what: str) -> T:
@@ -88,39 +95,24 @@ async def wait_async(steps: Steps[T], timeout_s: float, *, what: str) -> T:
     DeadlineError
         If the time is over first.
     """
-    loop = asyncio.get_running_loop()
-    end = loop.time() + timeout_s
+    end: float | None = None
     try:
         while True:
-            future = next(steps)
-            if future.done():
+            promise = next(steps)
+            if promise.done():
                 continue
-            try:
-                async with asyncio.timeout_at(end):
-                    await _done(future, loop)
-            except TimeoutError:
-                if not future.done():
-                    raise _passed(what, timeout_s) from None
+            waits = waits_here()
+            if end is None:
+                # Of most waits this is all; they are of equal length and share a timer.
+                end = time.monotonic() + timeout_s
+                left_s = timeout_s
+            else:
+                left_s = max(0.0, end - time.monotonic())
+            if not await waits.wait(promise, left_s) and not promise.done():
+                raise _passed(what, timeout_s)
     except StopIteration as stop:
         result: T = stop.value
         return result
-
-
-async def _done(future: Future[Any], loop: asyncio.AbstractEventLoop) -> None:
-    """Await a future of another thread without handing on a cancellation to it."""
-    waiter: asyncio.Future[None] = loop.create_future()
-
-    def release() -> None:
-        if not waiter.done():
-            waiter.set_result(None)
-
-    def wake(_: Future[Any]) -> None:
-        # A closed loop raises; nobody waits there any more.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(release)
-
-    future.add_done_callback(wake)
-    await waiter
 
 
 def _refuse_in_event_loop(what: str, twin: str) -> None:

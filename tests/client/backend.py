@@ -87,7 +87,7 @@ class EngineBackend:
         for request in requests:
             assert request.ranges
             self._number += 1
-            pending = Pending(self._number, Future(), Future())
+            pending = Pending(self._number)
             pendings.append(pending)
             self._later(lambda request=request, pending=pending: self._answer(request, pending))
         return tuple(pendings)

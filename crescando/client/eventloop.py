@@ -1,0 +1,97 @@
+"""The tasks of one event loop that wait for something of another thread.
+
+Rules of the file: whatever becomes known while the loop is busy wakes it once,
+not once for each task. Waits of equal length end in the order of their
+beginning, so one timer serves all of them. A wait that ends early cancels
+nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from contextlib import suppress
+from functools import partial
+
+from crescando.client.promise import Waitable
+
+
+class LoopWaits:
+    """What the tasks of one event loop wait for; for that loop's thread but for `_wake`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._now_s = loop.time
+        self._awake: deque[asyncio.Future[bool]] = deque()
+        self._is_called = False
+        self._by_timeout: dict[float, dict[asyncio.Future[bool], float]] = {}
+
+    async def wait(self, promise: Waitable, timeout_s: float) -> bool:
+        """Wait for so long; False if that was not enough.
+
+        Parameters
+        ----------
+        promise : Waitable
+        timeout_s : float
+            Waits of the same length share a timer.
+        """
+        waiter: asyncio.Future[bool] = self._loop.create_future()
+        waiting = self._by_timeout.get(timeout_s)
+        if waiting is None:
+            waiting = self._by_timeout[timeout_s] = {}
+            self._loop.call_later(timeout_s, self._expire, timeout_s)
+        waiting[waiter] = self._now_s() + timeout_s
+        promise.add_done_callback(partial(self._wake, waiter))
+        try:
+            return await waiter
+        finally:
+            del waiting[waiter]
+
+    def _wake(self, waiter: asyncio.Future[bool], _: object) -> None:
+        """Have a task go on; called in whatever thread knows that it may."""
+        self._awake.append(waiter)
+        if not self._is_called:
+            self._is_called = True
+            # A closed loop raises; nobody waits there any more.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._wake_all)
+
+    def _wake_all(self) -> None:
+        # First this: who comes after it calls again.
+        self._is_called = False
+        awake = self._awake
+        while awake:
+            waiter = awake.popleft()
+            if not waiter.done():
+                waiter.set_result(True)
+
+    def _expire(self, timeout_s: float) -> None:
+        """End the waits whose time is over, and see to the next that may come to that."""
+        waiting, now_s = self._by_timeout[timeout_s], self._now_s()
+        for waiter, end_s in waiting.items():
+            if end_s > now_s:
+                self._loop.call_at(end_s, self._expire, timeout_s)
+                return
+            if not waiter.done():
+                waiter.set_result(False)
+        # Those that have just ended take themselves off the old one.
+        del self._by_timeout[timeout_s]
+
+
+class _Running(threading.local):
+    """The waits of the loop that ran last in this thread."""
+
+    loop: asyncio.AbstractEventLoop | None = None
+    waits: LoopWaits
+
+
+_running = _Running()
+
+
+def waits_here() -> LoopWaits:
+    """Give the waits of the running event loop."""
+    loop = asyncio.get_running_loop()
+    if _running.loop is not loop:
+        _running.loop, _running.waits = loop, LoopWaits(loop)
+    return _running.waits

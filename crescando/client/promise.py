@@ -1,0 +1,90 @@
+"""A promise: something that will be known once, told by one thread and waited for by others.
+
+Rules of the file: a promise is kept by one thread, once. It costs a twentieth
+of a `concurrent.futures.Future`, since nobody blocks on it: who wants to wait
+adds a callback that wakes him. What is known and telling it are two steps, so
+that whoever knows many things at once tells of none before all are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Waitable(Protocol):
+    """What can be waited for: a `Promise`, or a future of the standard library."""
+
+    def done(self) -> bool:
+        """Say whether it is known how it ended."""
+        ...
+
+    def add_done_callback(self, fn: Callable[[Any], object], /) -> None:
+        """Have something called with this when it is done, in whatever thread; at once if it is."""
+        ...
+
+
+class Promise(Generic[T]):
+    """What will be known once."""
+
+    __slots__ = ("_callbacks", "_error", "_is_kept", "_value")
+
+    def __init__(self) -> None:
+        self._is_kept = False
+        self._error: Exception | None = None
+        self._callbacks: list[Callable[[Any], object]] = []
+
+    def done(self) -> bool:
+        """Say whether it is kept or broken."""
+        return self._is_kept
+
+    def result(self) -> T:
+        """Give what was promised, or raise what it failed with; for one that is done."""
+        assert self._is_kept
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def exception(self) -> Exception | None:
+        """Give what it failed with, or None; for one that is done."""
+        assert self._is_kept
+        return self._error
+
+    def add_done_callback(self, fn: Callable[[Any], object], /) -> None:
+        """Have something called with this when it is done; at once if it is."""
+        self._callbacks.append(fn)
+        # Either this thread or the one that keeps it takes the callback off the list, never both.
+        if self._is_kept:
+            self.tell()
+
+    def keep(self, value: T) -> None:
+        """Let it be kept, and tell nobody yet."""
+        self._value = value
+        self._is_kept = True
+
+    def fail(self, error: Exception) -> None:
+        """Let it be broken, and tell nobody yet."""
+        self._error = error
+        self._is_kept = True
+
+    def tell(self) -> None:
+        """Call whoever has asked for it, in the order of asking."""
+        callbacks = self._callbacks
+        while callbacks:
+            try:
+                callback = callbacks.pop(0)
+            except IndexError:
+                return
+            callback(self)
+
+    def set_result(self, value: T) -> None:
+        """Keep and tell."""
+        self.keep(value)
+        self.tell()
+
+    def set_exception(self, error: Exception) -> None:
+        """Break and tell."""
+        self.fail(error)
+        self.tell()
