@@ -35,6 +35,7 @@ from crescando.spec import ClusterSpec
 from crescando.testing.factories import Factories
 from crescando.testing.faults import Fault
 from crescando.testing.isolation import Asked
+from crescando.testing.order import with_small_slices
 from crescando.testing.trace import RecordedBroadcast, RecordedMulticast
 from crescando.testing.workload import SCHEMA, Step, Workload
 from crescando.testing.world import Pairs, World
@@ -318,12 +319,14 @@ def _draw_spec(rng: random.Random) -> ClusterSpec:
         supers=rng.choice((1, 3)),
         replication=rng.randint(1, min(3, storages)),
         paxos=PaxosTiming(window=rng.choice((1, 4, 8)), lag=rng.choice((2, 2, 16, 1024))),
-        router=RouterLimits(
-            batch_messages=rng.choice((2, 8, 8192)),
-            eager_messages=rng.choice((1, 16)),
-            credit_bytes=rng.choice((500, 32 << 20)),
-            window_bytes=rng.choice((4_000, 256 << 20)),
-            sender_bytes=rng.choice((300, 2_000, 4 << 20)),
-            lag_bytes=rng.choice((2_000, 64 << 20)),
+        router=with_small_slices(
+            RouterLimits(
+                batch_messages=rng.choice((2, 8, 8192)),
+                eager_messages=rng.choice((1, 16)),
+                credit_bytes=rng.choice((500, 32 << 20)),
+                window_bytes=rng.choice((4_000, 256 << 20)),
+                sender_bytes=rng.choice((300, 2_000, 4 << 20)),
+                lag_bytes=rng.choice((2_000, 64 << 20)),
+            )
         ),
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from crescando import wire
@@ -47,8 +47,8 @@ class OrderSpec:
 
     @classmethod
     def draw(cls, rng: random.Random) -> OrderSpec:
-        """Draw settings that make batches, windows and lags small often."""
-        return cls(
+        """Draw settings that make batches, windows, lags and slices small often."""
+        spec = cls(
             routers=rng.choice((3, 3, 3, 5)),
             paxos=PaxosTiming(
                 heartbeat_s=0.1,
@@ -66,6 +66,12 @@ class OrderSpec:
                 leaderless_s=1.0,
             ),
         )
+        return replace(spec, limits=with_small_slices(spec.limits))
+
+
+def with_small_slices(limits: RouterLimits) -> RouterLimits:
+    """Let routers with small batches make up for what they did not route in small slices too."""
+    return replace(limits, slice_instances=2) if limits.batch_messages <= 8 else limits
 
 
 class OrderWorld(World):

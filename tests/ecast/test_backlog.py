@@ -6,17 +6,30 @@ import numpy as np
 import pytest
 
 from crescando.consensus.base import Ballot
+from crescando.process import Output
 from crescando.routing.ecast import mseq as mseq_module
 from crescando.routing.ecast.backlog import REFUSING_MAX, Refusing
-from crescando.routing.ecast.messages import Confirm, Deliver, Hello, Outdated, Resume, Stable, StableUpTo
+from crescando.routing.ecast.limits import RouterLimits
+from crescando.routing.ecast.messages import (
+    Confirm,
+    Deliver,
+    Hello,
+    Outdated,
+    Pulse,
+    Resume,
+    Stable,
+    StableUpTo,
+    Welcome,
+)
 from crescando.routing.ecast.snapshot import take_snapshot
 from crescando.routing.rubberband import Suspect
-from crescando.types import Verdict, position
+from crescando.types import ProcessId, Verdict, position
 from tests.ecast.parties import CONFIG, R2, S0, S1, S2, U0, batch, configure, of, point, write
 from tests.ecast.test_router import Desk, to
 from tests.routing.worlds import CLIENT
 
 NO_TABLE = 9
+R3 = ProcessId("router", "r3", 1)
 
 
 def follower(*values: object) -> Desk:
@@ -212,3 +225,102 @@ def test_configurations_are_followed_without_routing() -> None:
 
     assert desk.router.mseq.config is CONFIG
     assert desk.router.n_pending == 1
+
+
+# A backlog that is too large for one turn.
+
+SLICED = RouterLimits(slice_instances=4, slice_messages=10)
+
+
+def sliced_follower(n: int, n_messages: int = 1) -> Desk:
+    desk = Desk(leads=False, limits=SLICED)
+    for first in range(1, n * n_messages + 1, n_messages):
+        desk.order.learn(batch(of(*(write(first + i, point(S0, S1)) for i in range(n_messages)))))
+    desk.flush()
+    return desk
+
+
+def leads(output: Output) -> bool:
+    return any(message.is_leader for message in to(output, CLIENT, Welcome))
+
+
+@pytest.mark.parametrize(("n", "n_messages", "a_turn"), [(11, 1, 4), (8, 6, 2), (3, 50, 1), (4, 1, 4)])
+def test_a_new_leader_routes_a_slice_a_turn_and_leads_when_all_is_routed(
+    n: int, n_messages: int, a_turn: int
+) -> None:
+    desk = sliced_follower(n, n_messages)
+
+    desk.order.lead()
+    routed = []
+    for _ in range(n):
+        desk.now_s += 0.25
+        output = desk.flush()
+        routed.append(len(desk.router.window.entries))
+        if leads(output):
+            break
+        assert output.wake_at_s == desk.now_s, "it wakes at once"
+        assert not [message for _, message in output.send if type(message) is Pulse]
+
+    assert routed == [*range(a_turn, n, a_turn), n]
+    assert [m.instance for m in to(desk.resume(), S0, Deliver)] == list(range(1, n + 1))
+    assert output.wake_at_s is None or output.wake_at_s > desk.now_s
+
+
+def test_what_is_learned_meanwhile_comes_behind_what_was_not_routed() -> None:
+    desk = sliced_follower(6)
+    desk.order.lead()
+    desk.flush()
+
+    desk.order.learn(batch(of(write(7, point(S0, S1)))))
+    while not leads(desk.flush()):
+        pass
+
+    assert [m.instance for m in to(desk.resume(), S0, Deliver)] == list(range(1, 8))
+
+
+def test_one_that_is_deposed_before_it_has_routed_all_goes_on_with_the_rest_later() -> None:
+    desk = sliced_follower(9)
+    desk.order.lead()
+    desk.flush()
+    desk.order.depose(Ballot(3, R2))
+    deposed = desk.flush()
+
+    desk.take(R2, StableUpTo(9, (), unstable=(3, 4, 5, 6, 7, 8, 9)))
+    desk.order.lead(4)
+    while not leads(desk.flush()):
+        pass
+
+    assert deposed.wake_at_s is None or deposed.wake_at_s > desk.now_s
+    resumed = desk.resume(S0, at=position(2, 0))
+    assert [m.instance for m in to(resumed, S0, Deliver)] == [3, 4, 5, 6, 7, 8, 9]
+
+
+def test_what_comes_meanwhile_is_turned_away_and_taken_later() -> None:
+    desk = sliced_follower(9)
+    desk.order.lead()
+    desk.flush()
+
+    (welcome,) = to(desk.route(of(write(10))), CLIENT, Welcome)
+
+    assert not welcome.is_leader
+    assert desk.order.proposed == []
+    assert leads(desk.flush())
+    desk.route(of(write(10)))
+    assert desk.proposed() == [[(CLIENT, 10, 10)]]
+
+
+def test_a_snapshot_is_given_when_all_is_routed_and_to_nobody_who_is_gone() -> None:
+    desk = sliced_follower(9)
+    desk.order.output.snapshot_for += [R2, R3]
+    first = desk.flush()
+    desk.router.on_disconnected(R3, desk.now_s)
+    assert first.wake_at_s == desk.now_s
+    assert desk.order.snapshots == []
+
+    desk.flush()
+    desk.order.learn(batch(of(write(10, point(S0, S1)))))
+    desk.flush()
+
+    ((peer, instance, snapshot),) = desk.order.snapshots
+    assert (peer, instance) == (R2, 10)
+    assert [entry.instance for entry in snapshot.entries] == list(range(1, 11))

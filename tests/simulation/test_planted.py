@@ -168,7 +168,7 @@ def drop_the_window_at_failover(_: pytest.MonkeyPatch) -> Factories:
     class Careless(Router[Any]):
         def _change_leadership(self) -> None:
             if self.broadcast.is_leader:
-                self._settle(self.window.stabilise(self.broadcast.learned, ()))
+                self.record.settle(self.window.stabilise(self.broadcast.learned, ()))
                 for outbox in self.window.outboxes.values():
                     outbox.trimmed = -1
             super()._change_leadership()

@@ -56,6 +56,9 @@ class RouterLimits:
     eager_messages, eager_bytes : int
         While an instance is open, so much must wait before the next one is
         proposed: under load batches grow by themselves.
+    slice_instances, slice_messages : int
+        What a new leader routes in one turn of what it left unrouted as a follower: it ends with
+        the instance that reaches one of these, after some 10 ms. A small part of an election time.
     """
 
     batch_messages: int = 8192
@@ -75,6 +78,8 @@ class RouterLimits:
     queued_read_bytes: int = 4 << 20
     eager_messages: int = 256
     eager_bytes: int = 64 << 10
+    slice_instances: int = 128
+    slice_messages: int = 4096
 
     @property
     def undecided(self) -> int:

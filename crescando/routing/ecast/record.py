@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from crescando.routing.base import Config
 from crescando.routing.ecast.backlog import Backlog, Refusing
+from crescando.routing.ecast.limits import RouterLimits
 from crescando.routing.ecast.messages import Batch, StableUpTo
 from crescando.routing.ecast.mseq import Learned, MSeq, Run
 from crescando.routing.ecast.notices import notice_of
@@ -23,10 +24,6 @@ from crescando.types import ProcessId
 
 C = TypeVar("C", bound=Config)
 
-SLICE_INSTANCES = 128
-SLICE_MESSAGES = 4096
-"""What is made up for at a time ends with the instance that reaches one of these: some 10 ms."""
-
 
 class Record(Generic[C]):
     """What one router holds of the order.
@@ -35,8 +32,7 @@ class Record(Generic[C]):
     ----------
     config : Config
         The configuration before the first message.
-    lag_bytes : int
-        Unconfirmed bytes above which a destination is slow.
+    limits : RouterLimits
 
     Attributes
     ----------
@@ -51,13 +47,13 @@ class Record(Generic[C]):
         What the leader has said last, if it tells of more than is learned.
     """
 
-    def __init__(self, config: C, lag_bytes: int) -> None:
+    def __init__(self, config: C, limits: RouterLimits) -> None:
         self.mseq: MSeq[C] = MSeq(config)
-        self.window: Window[C] = Window(lag_bytes)
+        self.window: Window[C] = Window(limits.lag_bytes)
         self.due: dict[ProcessId, None] = {}
         self.settled: dict[ProcessId, None] = {}
         self.hint: StableUpTo | None = None
-        self._lag_bytes = lag_bytes
+        self._limits = limits
         self._config_type = type(config)
         self._backlog: Backlog[C] = Backlog()
         self._refusing = Refusing()
@@ -117,7 +113,8 @@ class Record(Generic[C]):
 
     def route_slice(self) -> None:
         """Make up for some of what was not routed."""
-        for instance, learned in self._backlog.take(SLICE_INSTANCES, SLICE_MESSAGES):
+        limits = self._limits
+        for instance, learned in self._backlog.take(limits.slice_instances, limits.slice_messages):
             self._admit(instance, learned)
         if self.is_routed:
             # What declared a process failed may have been dropped before what awaits it.
@@ -157,6 +154,6 @@ class Record(Generic[C]):
 
     def install(self, instance: int, snapshot: RouterSnapshot) -> None:
         """Hold what another router held after an instance; the outboxes are new and closed."""
-        self.mseq, self.window = restore(snapshot, self._config_type, Window(self._lag_bytes))
+        self.mseq, self.window = restore(snapshot, self._config_type, Window(self._limits.lag_bytes))
         self._backlog = Backlog()
         self._refusing.begin(instance + 1)

@@ -87,7 +87,7 @@ class Router(Generic[C]):
         self.me = me
         self.broadcast = broadcast
         self.limits = limits or RouterLimits()
-        self.record: Record[C] = Record(config, self.limits.lag_bytes)
+        self.record: Record[C] = Record(config, self.limits)
         self.proposer: Proposer[C] = Proposer(broadcast, self.limits)
         self.laggards = Laggards(self.limits.max_lag_s)
         self.reads: Reads[C] = Reads(self.limits)
