@@ -70,7 +70,7 @@ class Step:
     parameters: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
     """One data operation, or the writes of one transaction, ready to be submitted."""
 

@@ -102,14 +102,14 @@ class ReadHandle(_Handle[T]):
     __slots__ = ("_finish", "_flight")
 
     def __init__(self, desk: Desk, flight: Flight, finish: Callable[[ReadOutcome], T]) -> None:
-        super().__init__(desk)
+        self._desk = desk
         self._flight = flight
         self._finish = finish
 
     @property
     def number(self) -> int:
         """The session's sequence number of the operation."""
-        return self._flight.pending.number
+        return self._flight.number
 
     def _steps(self) -> Steps[T]:
         outcome = yield from self._flight.outcome()
@@ -122,7 +122,34 @@ class ReadHandle(_Handle[T]):
         return self._flight.is_done()
 
 
-class WriteHandle(_Handle[WriteResult]):
+class _Durable(_Handle[T]):
+    """Waiting for stability, for whatever `_stable_steps` of the subclass waits for."""
+
+    __slots__ = ()
+
+    def _stable_steps(self) -> Steps[None]:
+        raise NotImplementedError
+
+    def stable(self, timeout_s: float | None = None) -> None:
+        """Wait until every correct replica has the write, executed or not.
+
+        Raises
+        ------
+        DeadlineError, RefusedError, LostError
+            If the time is over first, or the write will never be stable.
+        """
+        self._desk.check_process()
+        seconds = checked_timeout(timeout_s, self._desk.timeout_s)
+        wait(self._stable_steps(), seconds, what=self._name(), twin="await handle.wait_stable()")
+
+    async def wait_stable(self, timeout_s: float | None = None) -> None:
+        """Await stability; the twin of `stable` for event loops."""
+        self._desk.check_process()
+        seconds = checked_timeout(timeout_s, self._desk.timeout_s)
+        await wait_async(self._stable_steps(), seconds, what=self._name())
+
+
+class WriteHandle(_Durable[WriteResult]):
     """A write on its way; a bulk insert's several operations count as one write."""
 
     __slots__ = ("_flights", "_returning", "_schema")
@@ -138,7 +165,7 @@ class WriteHandle(_Handle[WriteResult]):
     @property
     def number(self) -> int:
         """The session's sequence number of the (last) operation."""
-        return self._flights[-1].pending.number
+        return self._flights[-1].number
 
     @property
     def position(self) -> int | None:
@@ -161,8 +188,8 @@ class WriteHandle(_Handle[WriteResult]):
             yield from flight.stable()
 
     def _name(self) -> str:
-        first = self._flights[0].pending.number
-        return f"write {first}" if len(self._flights) == 1 else f"writes {first} to {self.number}"
+        first = self._flights[0].number
+        return f"write {first}" if first == self.number else f"writes {first} to {self.number}"
 
     def done(self) -> bool:
         return all(flight.is_done() for flight in self._flights)
@@ -192,23 +219,76 @@ class WriteHandle(_Handle[WriteResult]):
         """Await the result; the twin of `result` for event loops."""
         return _checked(await super().wait(timeout_s), check)
 
-    def stable(self, timeout_s: float | None = None) -> None:
-        """Wait until every correct replica has the write, executed or not.
+
+class TransactionHandle(_Durable[tuple[WriteResult, ...]]):
+    """A transaction on its way; made by ``Transaction.handle``.
+
+    Parameters
+    ----------
+    desk : Desk
+    flight : Flight or None
+        None for one that holds no writes, of which nothing was sent.
+    writes : sequence of WriteHandle
+        Its writes, in order.
+    """
+
+    __slots__ = ("_flight", "_writes")
+
+    def __init__(self, desk: Desk, flight: Flight | None, writes: Sequence[WriteHandle]) -> None:
+        super().__init__(desk)
+        self._flight = flight
+        self._writes = tuple(writes)
+
+    @property
+    def number(self) -> int:
+        """The session's sequence number of the transaction; 0 if nothing was sent."""
+        return 0 if self._flight is None else self._flight.number
+
+    @property
+    def position(self) -> int | None:
+        """Its place in the global order, once executed; None before."""
+        return self._writes[0].position if self._writes else None
+
+    def _steps(self) -> Steps[tuple[WriteResult, ...]]:
+        results: list[WriteResult] = []
+        for each in self._writes:
+            results.append((yield from each._steps()))
+        return tuple(results)
+
+    def _stable_steps(self) -> Steps[None]:
+        if self._flight is not None:
+            yield from self._flight.stable()
+
+    def _name(self) -> str:
+        return f"transaction {self.number}"
+
+    def done(self) -> bool:
+        return self._flight is None or self._flight.is_done()
+
+    def result(self, timeout_s: float | None = None, *, check: bool = True) -> tuple[WriteResult, ...]:
+        """Wait until the transaction is executed; give one result per write.
+
+        Parameters
+        ----------
+        timeout_s : float, optional
+            The session's default if not given.
+        check : bool
+            Whether rejected rows are an error. Otherwise the results tell them.
 
         Raises
         ------
-        DeadlineError, RefusedError, LostError
-            If the time is over first, or the write will never be stable.
+        RowsRejectedError
+            If some rows kept their values, of the first write that had any; all others were written.
+        DeadlineError
+            If the time is over first; the transaction goes on and may yet take effect.
+        OperationError
+            As the transaction failed; its `applied` says what it did.
         """
-        self._desk.check_process()
-        seconds = checked_timeout(timeout_s, self._desk.timeout_s)
-        wait(self._stable_steps(), seconds, what=self._name(), twin="await handle.wait_stable()")
+        return _each_checked(super().result(timeout_s), check)
 
-    async def wait_stable(self, timeout_s: float | None = None) -> None:
-        """Await stability; the twin of `stable` for event loops."""
-        self._desk.check_process()
-        seconds = checked_timeout(timeout_s, self._desk.timeout_s)
-        await wait_async(self._stable_steps(), seconds, what=self._name())
+    async def wait(self, timeout_s: float | None = None, *, check: bool = True) -> tuple[WriteResult, ...]:
+        """Await the results; the twin of `result` for event loops."""
+        return _each_checked(await super().wait(timeout_s), check)
 
 
 def _checked(result: WriteResult, check: bool) -> WriteResult:
@@ -217,3 +297,9 @@ def _checked(result: WriteResult, check: bool) -> WriteResult:
         key, cause = ((), "") if rejection is None else (rejection.key, rejection.cause)
         raise RowsRejectedError(result.affected, result.rejected, key, cause)
     return result
+
+
+def _each_checked(results: tuple[WriteResult, ...], check: bool) -> tuple[WriteResult, ...]:
+    for each in results:
+        _checked(each, check)
+    return results

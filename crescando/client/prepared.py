@@ -20,7 +20,6 @@ from crescando.client.handles import ReadHandle, WriteHandle
 from crescando.client.merging import Finish
 from crescando.client.slot import Value
 from crescando.client.template import Params, Prepared, Template, bind_returning
-from crescando.engine.statement import Kind
 from crescando.errors import PredicateError, StatementError, UnknownTableError
 from crescando.schema import TableSchema
 
@@ -63,7 +62,9 @@ class PreparedStatement(Generic[H]):
 
     def __call__(self, params: Params = ()) -> H:
         """Submit one operation and give its handle."""
-        return self.many([params])[0]
+        prepared = self._current()
+        (flight,) = self._desk.send((prepared.request(params),), (partial(self._again, params),))
+        return self._handle(prepared.schema, flight)
 
     def many(self, params_list: Sequence[Params]) -> list[H]:
         """Submit one operation per set of values, as one batch in this order.
@@ -94,7 +95,7 @@ class PreparedStatement(Generic[H]):
     def bind(self, params: Params = ()) -> BoundOperation[H]:
         """Give one operation for `Session.submit_many`, which mixes statements in one batch."""
         prepared = self._current()
-        request = prepared.requests([params])[0]
+        request = prepared.request(params)
         return BoundOperation(request, partial(self._again, params), partial(self._handle, prepared.schema))
 
     def _current(self) -> Prepared:
@@ -107,12 +108,11 @@ class PreparedStatement(Generic[H]):
     def _again(self, params: Params, catalog: Catalog) -> Request:
         if self._table not in catalog:
             raise UnknownTableError(self._table, tuple(catalog))
-        return Prepared(self._template, catalog[self._table]).requests([params])[0]
+        return Prepared(self._template, catalog[self._table]).request(params)
 
     def _handle(self, schema: TableSchema, flight: Flight) -> H:
         handle: Any
-        if self._template.kind is Kind.READ:
-            assert self._finish is not None
+        if self._finish is not None:
             handle = ReadHandle(self._desk, flight, self._finish)
         else:
             returning = bind_returning(self._template.returning, schema)
@@ -146,17 +146,20 @@ def submit_once(
     """
     schema = desk.schema(table)
 
+    home = desk.home
+
     def prepare(what: Template) -> PreparedStatement[Any]:
-        return PreparedStatement(desk, table, what, None if finish is None else finish())
+        return PreparedStatement(home, table, what, None if finish is None else finish())
 
     try:
         form, constants = form_of(template)
         key = (schema.id, schema.version, form, finish_key)
-        statement = desk.statement(key, lambda: prepare(without_constants(template)))
-        return statement(_with_constants(params, constants))
+        statement = home.statement(key, lambda: prepare(without_constants(template)))
+        bound = statement.bind(_with_constants(params, constants))
     except (StatementError, TooManyConstants):
         # Bound as it is written, it works or tells its fault in the user's own terms.
-        return prepare(template)(params)
+        bound = prepare(template).bind(params)
+    return submit_many(desk, (bound,))[0]
 
 
 def _with_constants(params: Params, constants: dict[int | str, Value]) -> Any:
@@ -175,4 +178,6 @@ def submit_many(desk: Desk, operations: Sequence[BoundOperation[Any]]) -> list[A
     flights = desk.send(
         [operation.request for operation in operations], [operation.again for operation in operations]
     )
-    return [operation.handle(flight) for operation, flight in zip(operations, flights, strict=True)]
+    return [
+        desk.hand_out(operation.handle(flight)) for operation, flight in zip(operations, flights, strict=True)
+    ]

@@ -26,13 +26,20 @@ _NOTHING: Ranges = (KeyRange(0, 0),)
 
 
 class Reach:
-    """Says which ring ranges the operations of one shape can touch."""
+    """Says which ring ranges the operations of one shape can touch.
+
+    Attributes
+    ----------
+    everywhere : tuple of KeyRange
+        The whole ring, if that is what all of them can touch; empty if it depends.
+    """
 
     def __init__(self, schema: TableSchema, where: Term | None) -> None:
         self._schema = schema
         self._where = where
         self._key = schema.column(schema.partition_key)
-        self._is_everywhere = where is None or not _names_column(where, self._key.id)
+        is_everywhere = where is None or not _names_column(where, self._key.id)
+        self.everywhere: Ranges = (FULL_RING,) if is_everywhere else ()
         self._point = None if where is None else _point_parameter(where, self._key.id)
 
     def ranges(self, parameters: Sequence[tuple[Any, ...]]) -> list[Ranges]:
@@ -43,8 +50,8 @@ class Reach:
         parameters : sequence of tuple
             Physical constants of each operation.
         """
-        if self._is_everywhere:
-            return [(FULL_RING,)] * len(parameters)
+        if self.everywhere:
+            return [self.everywhere] * len(parameters)
         if self._point is not None and len(parameters) > 1:
             kind, place = self._point.type, self._point.index
             return self._points([number_of(kind, each[place]) for each in parameters])

@@ -9,7 +9,7 @@ shape say so by `Rebind`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -243,6 +243,48 @@ def _filled(slot: Slot, values: Mapping[int | str, Value]) -> Any:
     return stored
 
 
+def quick_filler(slot: Slot, given: type) -> Callable[[Any], Any] | None:
+    """Give what turns a value of a plain type into a parameter, as `fill` does; None if nothing quicker can.
+
+    Parameters
+    ----------
+    slot : Slot
+        Not a list's.
+    given : type
+        What every value is exactly; one of `PLAIN_TYPES`.
+
+    Raises
+    ------
+    Rebind, TypeMismatchError
+        What it gives raises them, as `fill`.
+    """
+    if slot.target is not None:
+        return None
+    near, kind = slot.near, slot.kind
+    if given is int and kind is _INT64 and (near is None or near.is_integer):
+        return quick_integer
+    if given is str and kind is _STRING and near in (None, _STRING):
+        return quick_text
+    return None
+
+
+def quick_integer(value: int) -> int:
+    """Give an integer that an int64 holds."""
+    if INT64_MIN <= value <= INT64_MAX:
+        return value
+    raise Rebind
+
+
+def quick_text(value: str) -> str:
+    """Give a text that is Unicode."""
+    return value if value.isascii() else physical(value)  # type: ignore[return-value]
+
+
+def filled(slot: Slot, value: Value) -> Any:
+    """Give the parameter of a slot that is not fixed, for its placeholder's value; as `fill`."""
+    return _filled(slot, {slot.source.key: value})
+
+
 def bindings(
     keys: Sequence[int | str], params: Sequence[object] | Mapping[str, object]
 ) -> dict[int | str, Value]:
@@ -282,6 +324,11 @@ def _bound_value(value: object) -> Value:
 
 
 _PLAIN = frozenset({str, float, bool, type(None)})
+
+PLAIN_TYPES = _PLAIN | {int}
+"""Values of exactly these types are bound as they are; of integers, those that an int64 holds."""
+
+_INT64, _STRING = DataType.INT64, DataType.STRING
 
 
 def placeholders(expressions: Iterable[Expr]) -> tuple[int | str, ...]:

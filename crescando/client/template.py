@@ -14,6 +14,7 @@ from typing import Any
 from crescando.client.base import Isolation, Request
 from crescando.client.bind import Binder
 from crescando.client.expression import ColumnName, Expr
+from crescando.client.quick import QuickFill, quick_fill, signature_of
 from crescando.client.reach import Reach
 from crescando.client.slot import Rebind, Slot, Value, bindings, fill, placeholders
 from crescando.engine.functions import aggregate_type
@@ -218,11 +219,26 @@ class Prepared:
         self.template = template
         self.schema = schema
         self._keys = template.keys()
+        self._is_positional = self._keys == tuple(range(len(self._keys)))
+        self._isolation = template.isolation
         self._plans: dict[tuple[type, ...], Plan] = {}
+        self._quick: dict[tuple[type, ...] | None, tuple[Plan, QuickFill]] = {}
         if self._keys:
             check_template(template, schema)
         else:
             self._plans[()] = bind_template(template, schema, {})
+
+    def request(self, params: Params) -> Request:
+        """Give the request for one set of values.
+
+        Raises
+        ------
+        StatementError
+            If it does not fit.
+        """
+        plan, parameters = self._fill(params)
+        ranges = plan.reach.everywhere or plan.reach.ranges((parameters,))[0]
+        return Request(plan.shape, parameters, ranges, self._isolation)
 
     def requests(self, params_list: Sequence[Params]) -> list[Request]:
         """Give one request per set of values.
@@ -232,22 +248,48 @@ class Prepared:
         StatementError
             If a set of values does not fit; the text says which.
         """
+        quick = self._fill_alike(params_list)
+        if quick is not None:
+            return self._requests(*quick)
         filled = [self._fill(params) for params in params_list]
         requests: list[Request] = []
         start = 0
         # Runs of one plan ask for their ring ranges together.
         for stop in range(1, len(filled) + 1):
             if stop == len(filled) or filled[stop][0] is not filled[start][0]:
-                plan = filled[start][0]
-                parameters = [each for _, each in filled[start:stop]]
-                requests.extend(
-                    Request(plan.shape, each, ranges, self.template.isolation)
-                    for each, ranges in zip(parameters, plan.reach.ranges(parameters), strict=True)
-                )
+                requests.extend(self._requests(filled[start][0], [each for _, each in filled[start:stop]]))
                 start = stop
         return requests
 
+    def _requests(self, plan: Plan, parameters: Sequence[tuple[Any, ...]]) -> list[Request]:
+        shape, isolation = plan.shape, self._isolation
+        return [
+            Request(shape, each, ranges, isolation)
+            for each, ranges in zip(parameters, plan.reach.ranges(parameters), strict=True)
+        ]
+
+    def _fill_alike(self, params_list: Sequence[Params]) -> tuple[Plan, list[tuple[Any, ...]]] | None:
+        """Fill tuples that hold values of the same types; None if they do not, or do not fit."""
+        if not self._is_positional or set(map(type, params_list)) != {tuple}:
+            return None
+        try:
+            columns = list(zip(*params_list, strict=True))
+            signature = signature_of(columns)
+            if signature not in self._quick:
+                self._fill(params_list[0])
+            found = self._quick.get(signature) if signature is not None else None
+            return None if found is None else (found[0], found[1].fill_all(columns))
+        except (ValueError, Rebind, TypeMismatchError):
+            # What is wrong, and with which, is said by those who look at one after the other.
+            return None
+
     def _fill(self, params: Params) -> tuple[Plan, tuple[Any, ...]]:
+        quick = self._quick.get(tuple(map(type, params))) if type(params) is tuple else None
+        if quick is not None:
+            try:
+                return quick[0], quick[1].fill(params)  # type: ignore[arg-type]
+            except (Rebind, TypeMismatchError):
+                pass  # As below.
         values = bindings(self._keys, params)
         signature = tuple(value.__class__ for value in values.values())
         plan = self._plans.get(signature)
@@ -259,4 +301,7 @@ class Prepared:
         plan = bind_template(self.template, self.schema, values)
         if plan.is_general:
             self._plans[signature] = plan
+            fill_quickly = quick_fill(plan.slots, signature, len(self._keys)) if self._is_positional else None
+            if fill_quickly is not None:
+                self._quick[signature] = plan, fill_quickly
         return plan, tuple(slot.stored for slot in plan.slots)
