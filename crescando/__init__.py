@@ -17,12 +17,13 @@ from crescando import errors
 from crescando.client import agg, functions
 from crescando.client.answer import Answer
 from crescando.client.expression import Expr, col, lit, param
-from crescando.client.handles import ReadHandle, WriteHandle
+from crescando.client.handles import ReadHandle, TransactionHandle, WriteHandle
 from crescando.client.inference import schema_from
 from crescando.client.outcome import WriteResult
 from crescando.client.store import Session, Store
 from crescando.client.table import Table
 from crescando.client.textual import expr
+from crescando.client.transaction import Transaction
 from crescando.schema import ColumnDef, DataType, HashPartition, RangePartition, TableSchema
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ __all__ = [
     "Store",
     "Table",
     "TableSchema",
+    "Transaction",
+    "TransactionHandle",
     "WriteHandle",
     "WriteResult",
     "agg",

@@ -17,10 +17,11 @@ from typing import Any, Generic, Self, TypeVar
 
 from crescando.client.base import Backend
 from crescando.client.flight import Catalog, Desk
-from crescando.client.handles import ControlHandle
+from crescando.client.handles import ControlHandle, TransactionHandle, WriteHandle
 from crescando.client.inference import schema_from
 from crescando.client.prepared import BoundOperation, submit_many
 from crescando.client.table import Table
+from crescando.client.transaction import Transaction
 from crescando.client.waiting import TIMEOUT_S_DEFAULT, checked_timeout
 from crescando.errors import SpecError, UnknownTableError
 from crescando.schema import Partition, TableSchema
@@ -175,6 +176,37 @@ class Session:
         list of ReadHandle or WriteHandle, in the same order
         """
         return submit_many(self._desk, operations)
+
+    def transaction(self) -> Transaction:
+        """Begin a transaction: writes that take effect together, at one position of the order.
+
+        >>> import crescando
+        >>> from crescando import col
+        >>> with crescando.open() as store:
+        ...     accounts = store.create_table("accounts", like={"id": [1], "euro": [0]}, primary_key="id")
+        ...     _ = accounts.insert([{"id": 1, "euro": 50}, {"id": 2, "euro": 0}])
+        ...     with store.transaction() as transfer:
+        ...         table = transfer.table("accounts")
+        ...         paid = table.update(col("id") == 1, {"euro": col("euro") - 20})
+        ...         got = table.update(col("id") == 2, {"euro": col("euro") + 20})
+        ...     [each.affected for each in transfer.handle.result()]
+        ...     accounts.select(order_by=["id"]).rows()
+        [1, 1]
+        [(1, 30), (2, 20)]
+        """
+        return Transaction(self._desk, self.table)
+
+    def transact(self, operations: Sequence[BoundOperation[WriteHandle]]) -> TransactionHandle:
+        """Submit writes of prepared statements, on any tables, as one transaction.
+
+        Parameters
+        ----------
+        operations : sequence of BoundOperation
+            From ``prepared.bind(params)``.
+        """
+        with self.transaction() as transaction:
+            transaction.extend(operations)
+        return transaction.handle
 
     def in_flight(self) -> int:
         """Count the operations that are sent and not answered."""

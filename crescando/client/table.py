@@ -382,7 +382,8 @@ class Table:
             for request in requests
         ]
         flights = self._desk.send(requests, agains)
-        return WriteHandle(self._desk, flights, schema, bind_returning(returned, schema))
+        handle = WriteHandle(self._desk.home, flights, schema, bind_returning(returned, schema))
+        return self._desk.hand_out(handle)
 
     def _write(self, template: Template, params: Params) -> WriteHandle:
         handle: WriteHandle = submit_once(self._desk, self.name, template, params)

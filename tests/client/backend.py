@@ -160,22 +160,28 @@ class EngineBackend:
             return
         self._instance += 1
         at = position(self._instance, 0)
-        shape = Shape.decode(request.shape.encode())
-        parameters = decode_parameters(shape, encode_parameters(shape, request.parameters))
-        schema = next((table for table in self.tables.values() if table.id == shape.table), None)
         pending.stable.set_result(None)
-        if schema is None:
-            pending.outcome.set_exception(SchemaChanged("the table is gone"))
-            return
-        validate_shape(shape, schema)
-        validate_parameters(shape, schema, parameters)
+        steps = []
+        for step in (request, *request.then):
+            shape = Shape.decode(step.shape.encode())
+            parameters = decode_parameters(shape, encode_parameters(shape, step.parameters))
+            schema = next((table for table in self.tables.values() if table.id == shape.table), None)
+            if schema is None:
+                pending.outcome.set_exception(SchemaChanged("the table is gone"))
+                return
+            validate_shape(shape, schema)
+            validate_parameters(shape, schema, parameters)
+            steps.append((shape, parameters))
         results = []
         for engine, arcs in zip(self.engines, self.arcs, strict=True):
             scope = intersect(request.ranges, arcs)
             if scope:
-                operation = Operation(at, CLIENT, pending.number, shape, parameters, scope)
-                results.extend(engine.execute([operation]))
-        _settle(pending.outcome, lambda: _outcome(shape, at, results))
+                operations = [
+                    Operation(at, CLIENT, pending.number, *step, scope, place if request.then else -1)
+                    for place, step in enumerate(steps)
+                ]
+                results.extend(engine.execute(operations))
+        _settle(pending.outcome, lambda: _outcome(steps[0][0], at, results))
 
 
 def _settle(future: Future[Any], task: Callable[[], Any]) -> None:
