@@ -249,7 +249,11 @@ class Cluster:
             if not process.is_running:
                 continue
             if isinstance(process.core, Storage) and process.engine is not None:
-                found[str(me)] = {**process.engine.statistics(), "queued": process.core.n_queued}
+                found[str(me)] = {
+                    **process.engine.statistics(),
+                    "queued": process.core.n_queued,
+                    "is_full": int(process.core.memory.is_full),
+                }
             elif isinstance(process.core, Router):
                 found[str(me)] = {
                     "learned_instances": process.core.broadcast.learned,

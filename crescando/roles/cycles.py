@@ -37,6 +37,8 @@ class Execution:
 
     steps: tuple[tuple[Operation, ...] | TableChange, ...]
     upto: int
+    weighs: bool = False
+    """Whether to tell what the engine holds afterwards."""
 
     def run(self, engine: Engine, clock: Callable[[], float] | None = None) -> Executed:
         """Do the work; called by the driver.
@@ -55,7 +57,8 @@ class Execution:
             else:
                 results.extend(engine.execute(step))
         took_s = 0.0 if clock is None else clock() - begin_s
-        return Executed(tuple(results), self.upto, took_s)
+        n_bytes = sum(each.n_bytes for each in results) + engine.statistics()["bytes"] if self.weighs else 0
+        return Executed(tuple(results), self.upto, took_s, n_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +72,11 @@ class Executed:
         The position up to which it executed.
     took_s : float
         How long it took; 0 if the driver has no clock.
+    n_bytes : int
+        What the engine and these results hold, if that was to be told.
     """
 
     results: tuple[Results, ...]
     upto: int
     took_s: float = 0.0
+    n_bytes: int = 0

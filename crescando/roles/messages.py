@@ -79,3 +79,5 @@ class Pong(msgspec.Struct, frozen=True, array_like=True, tag="pong"):
     """A sign of life; echoes the time of the ping."""
 
     sent_s: float
+    is_full: bool = False
+    """Whether a storage process holds more than its watermark allows."""

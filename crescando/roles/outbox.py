@@ -40,6 +40,11 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def n_bytes(self) -> int:
+        """What waits."""
+        return self._bytes
+
     def offer(self, results: Results) -> tuple[list[Results], list[int]]:
         """Take results.
 

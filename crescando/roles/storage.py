@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
+import numpy as np
 
 from crescando.engine.base import Failed, Results
 from crescando.engine.statement import (
@@ -30,7 +31,9 @@ from crescando.engine.statement import (
 from crescando.process import Output, earliest
 from crescando.roles.admission import Admission, Load
 from crescando.roles.cycles import Executed, Execution, TableChange
+from crescando.roles.decoding import decode_together
 from crescando.roles.ledger import Ledger, Ledgers
+from crescando.roles.memory import UNLIMITED, Memory
 from crescando.roles.messages import Answered, Attach, Inquire, Ping, Pong, ReadReplica, Taken
 from crescando.roles.outbox import Outbox, numbers_of
 from crescando.routing.base import Config, ExpelledEvent, Multicast, ReadsEvent
@@ -52,6 +55,8 @@ class StorageConfig(Config, Protocol):
         """Give the ring ranges whose rows `process` holds."""
         ...
 
+
+_READ, _CONFIG = Kind.READ, int(MessageKind.CONFIG)
 
 OPERATION_BYTES = 1024
 """What a decoded operation takes in memory beside its payload, about."""
@@ -85,6 +90,11 @@ class StorageLimits:
         been cut off, and come back to ask.
     gone_records : int
         Outcomes that are kept of all such clients together.
+    memory_bytes : int
+        What rows, texts, queued work and answers may take together; at more the process
+        stops, as one that fails.
+    memory_watermark : float
+        Share of that above which it tells the supers that it is full.
     replica_reads : int
         Reads of exactly this replica that may wait for the next cycle.
     answers_bytes : int
@@ -104,6 +114,8 @@ class StorageLimits:
     gone_records: int = 1 << 18
     replica_reads: int = 256
     answers_bytes: int = 512 << 20
+    memory_bytes: int = UNLIMITED
+    memory_watermark: float = 0.8
 
 
 class Storage:
@@ -136,6 +148,7 @@ class Storage:
         self._load: Load | None = None
         self._cycle_bytes = 0
         self._is_busy = False
+        self.memory = Memory(self.limits.memory_bytes, self.limits.memory_watermark)
         self._clients: dict[ProcessId, Outbox] = {}
         self._ledgers = Ledgers(self.limits.gone_s, self.limits.gone_records)
         self._now_s = 0.0
@@ -184,7 +197,7 @@ class Storage:
             case ReadReplica():
                 self._on_read_replica(peer, message)
             case Ping():
-                self._out.send.append((peer, Pong(message.sent_s)))
+                self._out.send.append((peer, Pong(message.sent_s, self.memory.is_full)))
             case _:
                 self.multicast.on_message(peer, message, now_s)
 
@@ -195,6 +208,8 @@ class Storage:
         if self._load is not None:
             self._waiting.costs.learn(self._load.weights, result.took_s)
         self.executed = max(self.executed, result.upto)
+        unsent = sum(outbox.n_bytes for outbox in self._clients.values())
+        self._out.stop = self.memory.look(result.n_bytes + unsent + self._waiting.n_bytes)
         for results in result.results:
             self._report(results)
 
@@ -210,7 +225,7 @@ class Storage:
             elif isinstance(event, ExpelledEvent):
                 # State that the others no longer wait for must not be served.
                 self._out.stop = event.reason
-        if not self._is_busy and (self._waiting or self._replica_reads):
+        if not self._is_busy and not self._out.stop and (self._waiting or self._replica_reads):
             self._out.execute = self._next_cycle()
             self._is_busy, self._busy_since_s = True, now_s
         self._ledgers.flush(now_s)
@@ -232,9 +247,13 @@ class Storage:
 
     def _enqueue(self, part: Delivery) -> None:
         shapes = _shapes_of(part)
+        together = None if (part.kind == _CONFIG).any() else self._decode_together(part, shapes)
+        if together is not None:
+            self._enqueue_together(part, together)
+            return
         for index in range(len(part)):
             at, number = int(part.position[index]), int(part.number[index])
-            if part.kind[index] == MessageKind.CONFIG:
+            if part.kind[index] == _CONFIG:
                 payload = part.payload_of(index)
                 self._apply(Message(part.sender, number, MessageKind.CONFIG, -1, (), 0, payload), at)
                 continue
@@ -251,6 +270,15 @@ class Storage:
             ledger = self._ledger(part.sender)
             ledger.scopes[number] = (scope, is_write)
             self._append(part, index, operations)
+
+    def _enqueue_together(self, part: Delivery, operations: list[Operation]) -> None:
+        """As `_enqueue`, of messages that are all one plain operation each."""
+        scopes = self._ledger(part.sender).scopes
+        put = self._waiting.put
+        sizes = (np.diff(part.payload_offsets) + OPERATION_BYTES).tolist()
+        for operation, n_bytes in zip(operations, sizes, strict=True):
+            scopes[operation.number] = operation.scope, operation.shape.kind is not _READ
+            put(operation, operation.position, n_bytes)
 
     def _append(self, part: Delivery, index: int, operations: tuple[Operation, ...]) -> None:
         n_bytes = int(part.payload_offsets[index + 1] - part.payload_offsets[index])
@@ -277,6 +305,22 @@ class Storage:
                 text = "the operation's payload is malformed"
                 failed = Failed(number, event.position, scope, "invalid", (), text)
                 self._send_results(Results(self.me, part.sender, self.executed, failed=(failed,)))
+
+    def _decode_together(self, part: Delivery, shapes: tuple[bytes, ...]) -> list[Operation] | None:
+        """Give one operation for each message; None if any of them has to be looked at alone."""
+
+        def shape_of(code: int) -> Shape | None:
+            return self._shape(shapes[code]) if 0 <= code < len(shapes) else None
+
+        found = decode_together(part, shape_of)
+        if found is None:
+            return None
+        sender, scopes = part.sender, part.scopes
+        columns = part.position.tolist(), part.number.tolist(), part.scope.tolist()
+        return [
+            Operation(at, sender, number, shape, parameters, scopes[scope])
+            for (shape, parameters), at, number, scope in zip(found, *columns, strict=True)
+        ]
 
     def _decode(self, part: Delivery, index: int, shapes: tuple[bytes, ...]) -> tuple[Operation, ...]:
         """Give the operation, or a transaction's; none if no honest client could have sent it."""
@@ -345,7 +389,7 @@ class Storage:
         run.extend(self._replica_operation(peer, read, upto) for peer, read in reads)
         if run:
             steps.append(tuple(run))
-        return Execution(tuple(steps), upto)
+        return Execution(tuple(steps), upto, weighs=self.memory.is_limited)
 
     def _on_read_replica(self, peer: ProcessId, read: ReadReplica) -> None:
         if len(self._replica_reads) < self.limits.replica_reads:

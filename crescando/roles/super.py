@@ -54,6 +54,7 @@ class _Watched:
     is_connected: bool = False
     is_accused: bool = False
     is_lagging: bool = False
+    is_full: bool = False
 
 
 class Super:
@@ -89,6 +90,11 @@ class Super:
         self._initially = tuple(watched)
         self._ping_at_s = 0.0
         self._out = Output()
+
+    @property
+    def full(self) -> tuple[ProcessId, ...]:
+        """The storage processes that hold more than their watermarks allow, as far as it has heard."""
+        return tuple(process for process, watched in self._watched.items() if watched.is_full)
 
     # Inputs.
 
@@ -132,6 +138,7 @@ class Super:
                 self._out.send.append((peer, Pong(message.sent_s)))
             case Pong():
                 if peer in self._watched:
+                    self._watched[peer].is_full = message.is_full
                     self._hear(peer, now_s)
             case ConfigState():
                 self._follow(self._config_type.decode(message.config), now_s)
