@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crescando.client.block import Piece
 from crescando.client.columns import python_values
 from crescando.engine.statement import Column
 from crescando.errors import UnknownColumnError
@@ -38,15 +39,28 @@ class Answer:
     columns : sequence of Column, one per name, of equal length
     """
 
-    __slots__ = ("_columns", "names", "position")
+    __slots__ = ("_piece", "names", "position")
 
     def __init__(self, position: Position, names: tuple[str, ...], columns: Sequence[Column]) -> None:
         self.position = position
         self.names = names
-        self._columns = tuple(columns)
+        self._piece = Piece((), names, tuple(columns))
+
+    @classmethod
+    def of_piece(cls, position: Position, piece: Piece) -> Answer:
+        """Give the answer that a read's only piece is."""
+        answer = cls.__new__(cls)
+        answer.position = position
+        answer.names = piece.block.names
+        answer._piece = piece
+        return answer
 
     def __len__(self) -> int:
-        return len(self._columns[0]) if self._columns else 0
+        return len(self._piece)
+
+    @property
+    def _columns(self) -> tuple[Column, ...]:
+        return self._piece.columns
 
     @property
     def types(self) -> tuple[DataType, ...]:
@@ -67,7 +81,7 @@ class Answer:
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Give the rows as tuples of None, bool, int, float, Decimal, str, date and datetime (UTC)."""
-        return list(zip(*map(python_values, self._columns), strict=True))
+        return self._piece.rows()
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return iter(self.rows())

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from crescando.client.block import Piece
 from crescando.client.promise import Promise
 from crescando.engine.aggregate import States
 from crescando.engine.base import Count
@@ -18,17 +19,21 @@ from crescando.engine.statement import Column, Shape
 from crescando.schema import TableSchema
 from crescando.types import KeyRange, Position, Scope
 
+__all__ = [
+    "Backend",
+    "Groups",
+    "Isolation",
+    "Pending",
+    "Piece",
+    "ReadOutcome",
+    "Request",
+    "SchemaChanged",
+    "Step",
+    "WriteOutcome",
+]
+
 Isolation = Literal["sequential", "snapshot"]
 """How a read is placed: *sequential* in its session's order; *snapshot* at the lead router's position."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """The rows that one storage process answered for one scope of a read."""
-
-    scope: Scope
-    names: tuple[str, ...]
-    columns: tuple[Column, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ class Groups:
     """One per aggregate; merged by `engine.grouping`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReadOutcome:
     """A complete read: its pieces' scopes partition the ranges it asked for.
 

@@ -45,7 +45,12 @@ def rows_answer(
     limit : int or None
     """
 
+    is_plain = not order and not offset and limit is None
+
     def finished(outcome: ReadOutcome) -> Answer:
+        pieces = outcome.pieces
+        if is_plain and len(pieces) == 1 and n_outputs in (None, len(pieces[0].block.names)):
+            return Answer.of_piece(outcome.position, pieces[0])
         names, columns = _merged(outcome)
         keys = [(columns[place], is_descending) for place, is_descending in order]
         if limit is not None:
@@ -94,5 +99,5 @@ def _merged(outcome: ReadOutcome) -> tuple[tuple[str, ...], list[Column]]:
         raise InvariantError("a read of rows was answered without any piece")
     names = outcome.pieces[0].names
     # An empty piece may have been given a dictionary all the same; it adds nothing.
-    filled = [piece for piece in outcome.pieces if len(piece.columns[0])] or outcome.pieces[:1]
-    return names, [unite([piece.columns[place] for piece in filled]) for place in range(len(names))]
+    filled = [piece for piece in outcome.pieces if len(piece)] or outcome.pieces[:1]
+    return names, [unite(same) for same in zip(*[piece.columns for piece in filled], strict=True)]

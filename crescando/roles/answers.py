@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from crescando.client.base import Groups, Piece
-from crescando.engine.base import Partials, Results, Rows
+from crescando.client.block import Block
+from crescando.engine.base import Partials, Rows
 from crescando.types import ProcessId
 
 
@@ -36,30 +37,38 @@ class Answer:
     has_more: bool
 
 
-def answers_of(results: Results) -> Iterator[Answer]:
+def answers_of(answers: Rows | Partials) -> Iterator[Answer]:
     """Give each read's answer."""
-    for rows in results.rows:
-        yield from _each(rows)
-    for partials in results.partials:
-        yield from _each(partials)
-
-
-def _each(answers: Rows | Partials) -> Iterator[Answer]:
+    block = Block(answers.names, answers.columns) if isinstance(answers, Rows) else None
     numbers, positions = answers.number.tolist(), answers.position.tolist()
     scopes, last = answers.scope.tolist(), len(numbers) - 1
     for index, number in enumerate(numbers):
-        content = _content(answers, index, scopes[index])
+        content = _content(answers, block, index, scopes[index])
         part = 0 if index else answers.part
         yield Answer(number, positions[index], content, part, answers.has_more and index == last)
 
 
-def _content(answers: Rows | Partials, index: int, scope: int) -> Piece | Groups:
+def _content(answers: Rows | Partials, block: Block | None, index: int, scope: int) -> Piece | Groups:
     if isinstance(answers, Partials):
         return Groups(answers.scopes[scope], *answers.of_read(index))
+    assert block is not None
     start, stop = int(answers.offsets[index]), int(answers.offsets[index + 1])
-    return Piece(
-        answers.scopes[scope], answers.names, tuple(column.slice(start, stop) for column in answers.columns)
+    return Piece.of_block(answers.scopes[scope], block, start, stop)
+
+
+def whole_pieces(rows: Rows) -> Iterator[tuple[int, int, Piece]]:
+    """Give number, position and piece of each read, none of which has parts before or after."""
+    block, scopes, offsets = Block(rows.names, rows.columns), rows.scopes, rows.offsets.tolist()
+    named = zip(
+        rows.number.tolist(),
+        rows.position.tolist(),
+        rows.scope.tolist(),
+        offsets[:-1],
+        offsets[1:],
+        strict=True,
     )
+    for number, position, scope, start, stop in named:
+        yield number, position, Piece.of_block(scopes[scope], block, start, stop)
 
 
 class Parts:

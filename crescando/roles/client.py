@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from crescando.client.base import Piece, ReadOutcome, Request, SchemaChanged
-from crescando.engine.base import Failed, Results, Written
-from crescando.engine.statement import Kind, encode_call, encode_parameters, encode_shapes
+from crescando.engine.base import Failed, Partials, Results, Rows, Written
+from crescando.engine.statement import Kind
 from crescando.errors import (
     ClosedError,
     CountUnknownError,
@@ -33,7 +33,7 @@ from crescando.errors import (
     RefusedError,
 )
 from crescando.process import Output, earliest
-from crescando.roles.answers import Answer, Parts, answers_of
+from crescando.roles.answers import Answer, Parts, answers_of, whole_pieces
 from crescando.roles.completion import Completion
 from crescando.roles.contact import Contact
 from crescando.roles.flight import InFlight
@@ -41,6 +41,7 @@ from crescando.roles.inquiry import GivenUp, Inquiries
 from crescando.roles.limits import ClientLimits
 from crescando.roles.messages import Answered, Attach, Inquired, Ping, Pong, Taken
 from crescando.roles.outbox import is_long
+from crescando.roles.payload import Packing, spread
 from crescando.roles.quorum import QuorumWatch
 from crescando.roles.replica import ReplicaReads
 from crescando.roles.snapshot import SnapshotReads
@@ -48,6 +49,8 @@ from crescando.routing.base import ExpelledEvent, Multicast, StableEvent
 from crescando.routing.batch import Message, submission
 from crescando.routing.ecast.messages import ConfigRequest, ConfigState, Quorum, ReadRefused, Welcome
 from crescando.types import KeyRange, MessageKind, Position, ProcessId, Verdict
+
+_READ = Kind.READ
 
 
 class Client:
@@ -102,15 +105,14 @@ class Client:
         self._watch = QuorumWatch(self.limits.unreachable_s, self.limits.silence_s)
         self._seen = -1
         self._n_writes_requested = 0
-        self._n_writes = 0
-        self._last_write = 0
+        self._n_writes = self._last_write = self._stable_upto = 0
         self._submitted_s = 0.0
         self._answered = 0
         self._told_answered = 0
         self._closed = ""
         self._out = Output()
         self._submit([Message(me, 1, MessageKind.CONFIG, -1, (), 0, join)], b"")
-        self._offset_state = (abs(me.incarnation) * 2654435761 + 12345) & 0xFFFFFFFF
+        self._offset = spread(me.incarnation).__next__
 
     # What users ask.
 
@@ -137,7 +139,7 @@ class Client:
             else:
                 self._snapshots.request_behind(token, request, self._n_writes_requested)
         else:
-            self._n_writes_requested += request.shape.kind is not Kind.READ
+            self._n_writes_requested += request.shape.kind is not _READ
             self._waiting.append((token, request))
 
     def configure(self, token: int, payload: bytes) -> None:
@@ -310,31 +312,19 @@ class Client:
         """
         while self._waiting and (now_s is None or self._may_submit(now_s)):
             self._submitted_s = now_s if now_s is not None else self._submitted_s
-            messages: list[Message] = []
-            shapes: dict[bytes, int] = {}
-            n_bytes = 0
-            while (
-                self._waiting
-                and len(messages) < self.limits.batch_operations
-                and n_bytes < self.limits.batch_bytes
-            ):
-                token, request = self._waiting.popleft()
-                number = self.multicast.next_number + len(messages)
-                body = request.shape.encode()
-                code = shapes.setdefault(body, len(shapes))
-                payload = encode_call(code, encode_parameters(request.shape, request.parameters))
-                is_read = request.shape.kind is Kind.READ
-                kind = MessageKind.READ if is_read else MessageKind.WRITE
-                if not is_read:
+            packing = Packing()
+            first, waiting = self.multicast.next_number, self._waiting
+            n_max, bytes_max = self.limits.batch_operations, self.limits.batch_bytes
+            while waiting and len(packing) < n_max and packing.n_bytes < bytes_max:
+                token, request = waiting.popleft()
+                number = first + len(packing)
+                if packing.add(request, self._offset()):
                     self._n_writes += 1
                     self._last_write = number
                     if self._snapshots.awaits_number:
                         self._snapshots.on_numbered(self._n_writes, number)
-                table, offset = request.shape.table, self._offset()
-                messages.append(Message(self.me, number, kind, table, request.ranges, offset, payload))
-                self._operations[number] = InFlight(token, number, request, list(request.ranges))
-                n_bytes += len(payload)
-            self._submit(messages, encode_shapes(tuple(shapes)))
+                self._operations[number] = InFlight(token, number, request, request.ranges)
+            self.multicast.submit(packing.submission(self.me, first, self.multicast.acknowledged))
 
     def _inject(self, now_s: float) -> None:
         """Send the snapshot reads whose session's earlier writes are on their way."""
@@ -352,20 +342,30 @@ class Client:
             n_unstable < self.limits.stalled_submissions and now_s >= self._submitted_s + self.limits.stall_s
         )
 
-    def _offset(self) -> int:
-        """Give the next replica offset: any spread will do, chance is not needed."""
-        self._offset_state = (self._offset_state * 1664525 + 1013904223) & 0xFFFFFFFF
-        return self._offset_state >> 8
-
     # Outcomes.
 
     def _on_results(self, results: Results) -> None:
-        for answer in answers_of(results):
-            self._on_answer(results.process, answer)
+        for answers in (*results.rows, *results.partials):
+            if not (self._parts or isinstance(answers, Partials) or answers.part or answers.has_more):
+                self._on_whole(results.process, answers)
+                continue
+            for answer in answers_of(answers):
+                self._on_answer(results.process, answer)
         for written in results.written:
             self._on_written(written)
         for failed in results.failed:
             self._on_failed(failed)
+
+    def _on_whole(self, process: ProcessId, rows: Rows) -> None:
+        """As `_on_answer`, of many reads none of which has parts."""
+        operations = self._operations
+        for number, at, piece in whole_pieces(rows):
+            operation = operations.get(number)
+            if operation is not None and not operation.pieces and operation.cover(piece.scope, at):
+                operation.pieces = (piece,)
+                self._finish_if_done(operation)
+            elif number < 0 or operation is not None:
+                self._on_answer(process, Answer(number, at, piece, 0, has_more=False))
 
     def _find(self, number: int, at: int) -> InFlight | None:
         """Give the operation that an answer at a position belongs to, if it lacks one."""
@@ -393,9 +393,7 @@ class Client:
         operation = self._operations.get(written.number)
         if operation is None:
             return
-        for count in written.counts:
-            if operation.cover((count.key_range,), written.position):
-                operation.counts.append(count)
+        operation.count(written)
         self._finish_if_done(operation)
 
     def _on_failed(self, failed: Failed) -> None:
@@ -411,7 +409,7 @@ class Client:
         elif failed.kind != "read":
             self._fail(operation, RefusedError(failed.text))
         elif operation.cover(failed.scope, failed.position):
-            operation.failures.append(failed)
+            operation.failures = *operation.failures, failed
             self._finish_if_done(operation)
 
     def _finish_if_done(self, operation: InFlight) -> None:
@@ -424,7 +422,8 @@ class Client:
         self._complete(operation, completion)
 
     def _complete(self, operation: InFlight, completion: Completion) -> None:
-        self._parts.end_read(operation.number)
+        if self._parts:
+            self._parts.end_read(operation.number)
         if operation.number < 0:
             self._snapshots.finish(operation.number)
         else:
@@ -448,9 +447,10 @@ class Client:
             error = None if exception is None else RefusedError(exception.reason)
             self._completions.append(Completion(token, is_stable=error is None, error=error))
         ahead = sorted(number for number in excepted if number > event.upto)
-        upto = itertools.takewhile(lambda number: number <= event.upto, list(self._operations))
+        upto = range(self._stable_upto + 1, event.upto + 1)
+        self._stable_upto = max(self._stable_upto, event.upto)
         lost: list[InFlight] = []
-        for number in itertools.chain(upto, ahead):
+        for number in (*upto, *ahead):
             operation = self._operations.get(number)
             if operation is None or operation.is_stable:
                 continue

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from crescando.client.base import ReadOutcome, WriteOutcome
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Completion:
     """Something a user waits for has happened.
 

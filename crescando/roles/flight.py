@@ -8,14 +8,17 @@ duplicate.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from crescando.client.base import Groups, Piece, ReadOutcome, Request, WriteOutcome
-from crescando.engine.base import Count, Failed
+from crescando.engine.base import Count, Failed, Written
 from crescando.engine.statement import Kind
 from crescando.errors import ReadFailedError
 from crescando.types import KeyRange, Position, Scope
+
+_READ = Kind.READ
+"""An enumeration's member costs ten times a global where it is asked for of every operation."""
 
 
 @dataclass(slots=True)
@@ -28,7 +31,7 @@ class InFlight:
         What the user calls it; a resubmitted read keeps it.
     number : int
         The sequence number of its message.
-    missing : list of KeyRange
+    missing : sequence of KeyRange
         Ring ranges that no answer covers yet; disjoint and ascending.
     stable_s : float
         When it became stable, or the owners were last asked.
@@ -41,22 +44,22 @@ class InFlight:
     token: int
     number: int
     request: Request
-    missing: list[KeyRange]
+    missing: Sequence[KeyRange]
     position: int = -1
     is_stable: bool = False
     stable_s: float = 0.0
     inquiry: int = 0
     waited_s: float = 0.0
     alone_s: float = 0.0
-    pieces: list[Piece] = field(default_factory=list)
-    groups: list[Groups] = field(default_factory=list)
-    counts: list[Count] = field(default_factory=list)
-    failures: list[Failed] = field(default_factory=list)
+    pieces: Sequence[Piece] = ()
+    groups: Sequence[Groups] = ()
+    counts: Sequence[Count] = ()
+    failures: Sequence[Failed] = ()
 
     @property
     def is_read(self) -> bool:
         """Whether it changes nothing."""
-        return self.request.shape.kind is Kind.READ
+        return self.request.shape.kind is _READ
 
     @property
     def is_done(self) -> bool:
@@ -65,17 +68,32 @@ class InFlight:
 
     def cover(self, scope: Scope, at: int) -> bool:
         """Take an answer's scope off what is missing; False if nothing of it was."""
-        left = subtract(self.missing, scope)
-        if left == self.missing:
+        if scope == self.missing:
+            # One owner answers all of it; most reads of few rows are answered so.
+            self.missing, self.position = (), at
+            return bool(scope)
+        missing = list(self.missing)
+        left = subtract(missing, scope)
+        if left == missing:
             return False
         self.missing = left
         self.position = at
         return True
 
+    def count(self, written: Written) -> None:
+        """Keep what a write did, range by range; of a transaction, whose steps are told together, all."""
+        fresh: set[KeyRange] = set()
+        counts = []
+        for count in written.counts:
+            if count.key_range in fresh or self.cover((count.key_range,), written.position):
+                fresh.add(count.key_range)
+                counts.append(count)
+        self.counts = *self.counts, *counts
+
     def take(self, answers: Sequence[Piece | Groups]) -> None:
         """Keep what was answered for a scope."""
-        self.pieces.extend(answer for answer in answers if isinstance(answer, Piece))
-        self.groups.extend(answer for answer in answers if isinstance(answer, Groups))
+        self.pieces = *self.pieces, *(answer for answer in answers if isinstance(answer, Piece))
+        self.groups = *self.groups, *(answer for answer in answers if isinstance(answer, Groups))
 
     def outcome(self) -> ReadOutcome | WriteOutcome:
         """Give the outcome of an operation that is done.

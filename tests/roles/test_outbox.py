@@ -100,7 +100,7 @@ def test_a_read_that_finds_no_room_fails_alone() -> None:
 def test_parts_are_joined_and_those_of_ended_sessions_forgotten() -> None:
     parts = Parts()
     pieces = [rows(7, n_rows=2, part=part, has_more=part < 2) for part in range(3)]
-    answers = [answer for piece in pieces for answer in answers_of(results(piece))]
+    answers = [answer for piece in pieces for answer in answers_of(piece)]
     assert [parts.join(S0, answer) for answer in answers[:2]] == [None, None]
     assert parts.join(S1, answers[2]) is None
     whole = parts.join(S0, answers[2])
@@ -119,7 +119,7 @@ def test_parts_are_joined_and_those_of_ended_sessions_forgotten() -> None:
 
 def test_only_the_last_read_of_a_piece_goes_on() -> None:
     piece = rows(1, 2, 3, part=4, has_more=True)
-    found = [(answer.number, answer.part, answer.has_more) for answer in answers_of(results(piece))]
+    found = [(answer.number, answer.part, answer.has_more) for answer in answers_of(piece)]
     assert found == [(1, 4, False), (2, 0, False), (3, 0, True)]
     failed = Failed(9, 90, SCOPE, "read", (), "")
     outbox = Outbox(LONG_BYTES)
