@@ -7,7 +7,7 @@ of a clock, of chance, of other operations' presence or of its own layout.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 import msgspec
@@ -184,6 +184,11 @@ class Results(msgspec.Struct, frozen=True, array_like=True, tag="results"):
         return answers + returned + OUTCOME_BYTES * n_others
 
 
+Cancelled = Callable[[], Collection[tuple[ProcessId, int]]]
+"""Gives the reads, by sender and number, for whose answers nobody waits any more: the same
+object as long as nothing has changed. Called between two blocks."""
+
+
 class Engine(Protocol):
     """Executes operations in order; see `crescando.engine.scan` for the shared scan."""
 
@@ -206,16 +211,18 @@ class Engine(Protocol):
         """Take a table's new schema: columns added (NULL in every row) or dropped."""
         ...
 
-    def execute(self, operations: Sequence[Entry]) -> list[Results]:
+    def execute(self, operations: Sequence[Entry], cancelled: Cancelled | None = None) -> list[Results]:
         """Execute operations, as if one at a time in ascending position.
 
         Parameters
         ----------
         operations : sequence of Operation or Operations
-            Ascending in position, above everything executed before; a run stands
-            for its operations one after the other. The writes of a transaction share
-            a position and follow one another; if one of them cannot be executed at
-            all, none is.
+            Ascending in position; writes above everything executed before, reads above
+            every write executed before. A run stands for its operations one after the
+            other. The writes of a transaction share a position and follow one another;
+            if one of them cannot be executed at all, none is.
+        cancelled : callable, optional
+            Reads that it gives may be left unanswered; nothing else depends on it.
 
         Returns
         -------

@@ -8,11 +8,12 @@ answered at once from the rows that no write touches.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from crescando.engine.answers import Answers
+from crescando.engine.base import Cancelled
 from crescando.engine.evaluator import Evaluator
 from crescando.engine.group import Group
 from crescando.engine.images import Images, Origins
@@ -23,7 +24,7 @@ from crescando.engine.order import Replay
 from crescando.engine.reader import Reader
 from crescando.engine.table import Block, Table
 from crescando.engine.writer import Tally, Writer
-from crescando.types import KeyRange
+from crescando.types import KeyRange, ProcessId
 
 
 class Cycle:
@@ -71,9 +72,15 @@ class Cycle:
         """How many stored rows the batch may have changed."""
         return self._origins.n_rows
 
-    def scan(self, block_rows: int) -> None:
+    def scan(self, block_rows: int, cancelled: Cancelled | None = None) -> None:
         """Match every block: gather the rows that writes may change, answer reads on the others."""
+        known: Collection[tuple[ProcessId, int]] = ()
         for block in self._table.blocks(block_rows):
+            unwanted = known if cancelled is None else cancelled()
+            if unwanted is not known:
+                known = unwanted
+                for reader in self._readers.values() if known else ():
+                    reader.cancel(known)
             live = block.live()
             self._read(block, live, self._find_dirty(block, live))
 
@@ -113,7 +120,12 @@ class Cycle:
             group = self._groups[index]
             coverage = group.coverage
             assert coverage is not None
-            for found in self._matchers[index].match(block, None, coverage.skipped(arc), live):
+            skipped = coverage.skipped(arc)
+            if reader.cancelled is not None:
+                skipped = reader.cancelled if skipped is None else skipped | reader.cancelled
+                if skipped.all():
+                    continue
+            for found in self._matchers[index].match(block, None, skipped, live):
                 at, operations, errors = found.rows, found.operations, found.errors
                 kept = coverage.visible(operations, arc, block.positions()[at])
                 if dirty is not None:

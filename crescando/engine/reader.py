@@ -8,7 +8,7 @@ hold more than its limits allow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from crescando.engine.evaluator import Evaluator
 from crescando.engine.frame import Frame, Source
 from crescando.engine.group import Group
 from crescando.engine.grouping import GROUPS_MAX, Grouping
-from crescando.engine.keys import I64
+from crescando.engine.keys import I64, Mask
 from crescando.engine.operations import Members
 from crescando.engine.rejection import Failures
 from crescando.engine.rowset import AllRows, TopRows
@@ -56,6 +56,8 @@ class Reader:
         self._evaluator = evaluator
         self._failures = Failures()
         self._crowded: dict[int, str] = {}
+        self.cancelled: Mask | None = None
+        """Reads that nobody waits for; shape (n_operations,); None if there are none."""
         shape = group.plan.shape
         self._grouping: Grouping | None = None
         self._rows = AllRows()
@@ -78,6 +80,18 @@ class Reader:
     def members(self) -> Members:
         """The group's reads."""
         return self._group.members
+
+    def cancel(self, wanted: Collection[tuple[ProcessId, int]]) -> None:
+        """Forget reads, by sender and number: they get no answer, not even a failure."""
+        members = self.members
+        named = enumerate(zip(members.sender.tolist(), members.number.tolist(), strict=True))
+        found = [local for local, (sender, number) in named if (members.senders[sender], number) in wanted]
+        fresh = [local for local in found if self.cancelled is None or not self.cancelled[local]]
+        if fresh:
+            if self.cancelled is None:
+                self.cancelled = np.zeros(len(members), np.bool_)
+            self.cancelled[fresh] = True
+            (self._rows if self._grouping is None else self._grouping).drop(fresh)
 
     def add(self, source: Source, rows: I64, operations: I64, errors: Errors | None) -> None:
         """Add pairs that are in scope and whose predicate is TRUE or an ERROR."""
@@ -161,6 +175,7 @@ class Reader:
                 int(number[local]), int(position[local]), members.scope_of(local), "read", key, text
             )
             for local, (key, text) in sorted(told.items())
+            if self.cancelled is None or not self.cancelled[local]
         }
         return pieces, failed
 
@@ -222,6 +237,8 @@ class Reader:
         members = self._group.members
         answered = np.ones(len(members), np.bool_)
         answered[[*self._failures.smallest, *self._crowded]] = False
+        if self.cancelled is not None:
+            answered &= ~self.cancelled
         senders = members.by_sender(answered.nonzero()[0])
         place = np.full(len(members), -1, np.int64)
         start = 0

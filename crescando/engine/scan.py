@@ -13,7 +13,7 @@ from operator import attrgetter
 import numpy as np
 
 from crescando.engine.answers import Answers
-from crescando.engine.base import Results
+from crescando.engine.base import Cancelled, Results
 from crescando.engine.constants import Constants
 from crescando.engine.cycle import Cycle
 from crescando.engine.digest import digest_columns
@@ -76,7 +76,7 @@ class ScanEngine:
         """Take a table's next schema; see `engine.base.Engine.alter_table`."""
         self._tables[schema.id].alter(schema)
 
-    def execute(self, operations: Sequence[Entry]) -> list[Results]:
+    def execute(self, operations: Sequence[Entry], cancelled: Cancelled | None = None) -> list[Results]:
         """Execute operations, as if one at a time; see `engine.base.Engine.execute`."""
         if not operations:
             return []
@@ -98,7 +98,7 @@ class ScanEngine:
         for table, groups in work:
             kept = _without(groups, refused) if refused else groups
             if kept:
-                self._execute_on(table, kept, n_operations, answers)
+                self._execute_on(table, kept, n_operations, answers, cancelled)
         last = operations[-1]
         self._executed = int(last.position[-1]) if isinstance(last, Operations) else last.position
         self._count(n_operations)
@@ -149,13 +149,20 @@ class ScanEngine:
             self._plans[key] = found
         return found
 
-    def _execute_on(self, table: Table, groups: list[Group], n_operations: int, answers: Answers) -> None:
+    def _execute_on(
+        self,
+        table: Table,
+        groups: list[Group],
+        n_operations: int,
+        answers: Answers,
+        cancelled: Cancelled | None,
+    ) -> None:
         """Run one cycle over one table."""
         table.compact()
         # Rows that are NULL or ERROR hold anything, on which arithmetic may complain in vain.
         with np.errstate(all="ignore"):
             cycle = Cycle(table, groups, self._arcs, n_operations, self._evaluator)
-            cycle.scan(self._block_rows)
+            cycle.scan(self._block_rows, cancelled)
             cycle.finish(answers)
         self._counters["dirty_rows"] += cycle.n_dirty
 

@@ -8,7 +8,7 @@ import pytest
 
 from crescando.demo.progress import Silence
 from crescando.demo.story import Plan, run
-from crescando.engine.base import Results
+from crescando.engine.base import Cancelled, Results
 from crescando.engine.scan import ScanEngine
 from crescando.engine.statement import Kind, Operation
 
@@ -30,7 +30,9 @@ def test_one_write_forgotten_by_one_replica_is_found(monkeypatch: pytest.MonkeyP
     forgetful: list[ScanEngine] = []
     forgotten: list[Operation] = []
 
-    def execute(self: ScanEngine, operations: Sequence[Operation]) -> list[Results]:
+    def execute(
+        self: ScanEngine, operations: Sequence[Operation], cancelled: Cancelled | None = None
+    ) -> list[Results]:
         # The engine of one storage process leaves out one insert that comes in mid-run.
         if not forgetful:
             forgetful.append(self)
@@ -39,8 +41,8 @@ def test_one_write_forgotten_by_one_replica_is_found(monkeypatch: pytest.MonkeyP
                 one for one in operations if one.shape.kind is Kind.INSERT and len(one.parameters[0]) == 4
             ]
             forgotten.extend(inserts[:1])
-            return whole(self, [one for one in operations if one not in forgotten])
-        return whole(self, operations)
+            return whole(self, [one for one in operations if one not in forgotten], cancelled)
+        return whole(self, operations, cancelled)
 
     monkeypatch.setattr(ScanEngine, "execute", execute)
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from crescando.engine.aggregate import accumulator_of
-from crescando.engine.base import Failed, Partials, Results, Rows, Written
+from crescando.engine.base import Cancelled, Failed, Partials, Results, Rows, Written
 from crescando.engine.constants import as_value
 from crescando.engine.digest import digest_columns
 from crescando.engine.kv.operators import canonical
 from crescando.engine.kv.table import KvTable, ReadError
 from crescando.engine.operations import Entry, singles
 from crescando.engine.plan import Plan, make_plan
-from crescando.engine.statement import Column, Operation, Shape
+from crescando.engine.statement import Column, Kind, Operation, Shape
 from crescando.engine.transactions import Transactions, units
 from crescando.engine.validate import StaleShape, validate_parameters
 from crescando.engine.values import to_column
@@ -60,14 +60,16 @@ class KvEngine:
         """Take a table's next schema; see `engine.base.Engine.alter_table`."""
         self._tables[schema.id].alter(schema)
 
-    def execute(self, entries: Sequence[Entry]) -> list[Results]:
+    def execute(self, entries: Sequence[Entry], cancelled: Cancelled | None = None) -> list[Results]:
         """Execute operations one at a time; see `engine.base.Engine.execute`."""
         operations = singles(entries)
         if not operations:
             return []
         answers: dict[ProcessId, _Answers] = {}
         for unit in units(operations):
-            sender = unit[0].sender
+            sender, first = unit[0].sender, unit[0]
+            if first.shape.kind is Kind.READ and cancelled and (sender, first.number) in cancelled():
+                continue
             told = answers.get(sender)
             if told is None:
                 told = answers[sender] = _Answers()
