@@ -273,7 +273,7 @@ class LoopBackend:
         return token
 
     def _after_turn(self) -> None:
-        told: list[Promise[Any]] = []
+        told: list[Pending] = []
         operations = self._operations
         for completion in self.core.take_completions():
             operation = operations.get(completion.token)
@@ -282,24 +282,20 @@ class LoopBackend:
                 if callback is not None:
                     callback(completion)
                 continue
-            stable, error = operation.stable, completion.error
-            if not stable.done():
-                if error is None:
-                    stable.keep(None)
-                else:
-                    stable.fail(error)
-                told.append(stable)
-            # Whoever ends the session takes what is left, and settles it himself.
-            if completion.is_stable or operations.pop(completion.token, None) is None:
+            if completion.is_stable:
+                operation.settle_stable()
                 continue
-            if error is None:
-                operation.outcome.keep(completion.outcome)
+            # Whoever ends the session takes what is left, and settles it himself.
+            if operations.pop(completion.token, None) is None:
+                continue
+            if completion.error is None:
+                operation.keep(completion.outcome)
             else:
-                operation.outcome.fail(error)
-            told.append(operation.outcome)
+                operation.fail(completion.error)
+            told.append(operation)
         # Whoever is woken by one finds all of them known, and need not wait again.
-        for promise in told:
-            promise.tell()
+        for operation in told:
+            operation.tell()
 
     def _stopped(self, reason: str) -> None:
         with self._loop.lock:
@@ -312,8 +308,7 @@ class LoopBackend:
             left, self._operations = self._operations, {}
             asked = list(self._asked)
         for operation in list(left.values()):
-            _fail(operation.stable, error)
-            _fail(operation.outcome, error)
+            _fail(operation, error)
         for future in asked:
             _fail(future, error)
 

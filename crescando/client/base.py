@@ -6,6 +6,7 @@ that the same verbs serve an embedded store and, later, a remote one.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -89,29 +90,73 @@ class Request:
     """The writes of a transaction after its first."""
 
 
-class Pending:
-    """An operation on its way.
+class Pending(Promise[Any]):
+    """An operation on its way; as a promise, that of its outcome.
 
     Attributes
     ----------
     number : int
         The session's sequence number.
-    stable : Promise of None
-        Done when every correct replica has the operation. Fails with
-        `RefusedError` or `LostError`.
-    outcome : Promise of ReadOutcome or WriteOutcome
-        Done when it is executed. A read fails with `ReadFailedError` or
-        `ReadLostError`; both kinds with what `stable` fails with. A write that
-        met rejected rows does *not* fail here: its counts tell.
-        `SchemaChanged` asks to prepare the statement again.
     """
 
-    __slots__ = ("number", "outcome", "stable")
+    __slots__ = ("_is_stable", "_stable", "number")
 
     def __init__(self, number: int) -> None:
+        # Not by `super`: one is made for each operation.
+        self._is_kept = False
+        self._error = None
+        self._callbacks = []
         self.number = number
-        self.stable: Promise[None] = Promise()
-        self.outcome: Promise[Any] = Promise()
+        self._is_stable = False
+        self._stable: Promise[None] | None = None
+
+    @property
+    def outcome(self) -> Promise[Any]:
+        """Kept with a `ReadOutcome` or `WriteOutcome` when it is executed.
+
+        A read fails with `ReadFailedError` or `ReadLostError`; both kinds with
+        what `stable` fails with. A write that met rejected rows does *not* fail
+        here: its counts tell. `SchemaChanged` asks to prepare the statement again.
+        """
+        return self
+
+    @property
+    def stable(self) -> Promise[None]:
+        """Kept when every correct replica has the operation; fails with `RefusedError` or `LostError`."""
+        with _STABLE_LOCK:
+            if self._stable is None:
+                self._stable = Promise()
+            stable = self._stable
+        # Either this thread or the one that settles it finds what the other one has done.
+        if self._is_stable or self._is_kept:
+            self._tell_stable(stable)
+        return stable
+
+    def settle_stable(self) -> None:
+        """Tell those who wait that it is stable."""
+        self._is_stable = True
+        if self._stable is not None:
+            self._tell_stable(self._stable)
+
+    def tell(self) -> None:
+        """Call whoever has asked for the outcome, and whoever has asked whether it is stable."""
+        if self._stable is not None:
+            self._tell_stable(self._stable)
+        super().tell()
+
+    def _tell_stable(self, stable: Promise[None]) -> None:
+        with _STABLE_LOCK:
+            if stable.done():
+                pass
+            elif self._is_stable or self._error is None:
+                stable.keep(None)
+            else:
+                stable.fail(self._error)
+        stable.tell()
+
+
+_STABLE_LOCK = threading.Lock()
+"""Guards the making of promises of stability, which few ask for."""
 
 
 class SchemaChanged(Exception):  # noqa: N818  # A signal to prepare again, not an error.

@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from collections.abc import Generator
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from crescando.client.promise import Waitable
 
@@ -27,8 +29,8 @@ class LoopWaits:
         self._is_called = False
         self._by_timeout: dict[float, dict[asyncio.Future[bool], float]] = {}
 
-    async def wait(self, promise: Waitable, timeout_s: float) -> bool:
-        """Wait for so long; False if that was not enough.
+    def wait(self, promise: Waitable, timeout_s: float) -> Generator[Any, None, bool]:
+        """Wait for so long; False if that was not enough. To be yielded from by what is awaited.
 
         Parameters
         ----------
@@ -44,7 +46,7 @@ class LoopWaits:
         waiting[waiter] = self._now_s() + timeout_s
         promise.add_done_callback(partial(self._wake, waiter))
         try:
-            return await waiter
+            return (yield from waiter)
         finally:
             del waiting[waiter]
 

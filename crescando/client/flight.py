@@ -179,16 +179,15 @@ class Desk:
 class Flight:
     """One operation on its way."""
 
-    __slots__ = ("_again", "_desk", "_prepared_for", "_second", "pending")
+    __slots__ = ("_again", "_desk", "_second", "_shapes", "pending")
 
     def __init__(self, desk: Desk, request: Request, pending: Pending, again: Again) -> None:
         self._desk = desk
-        shapes = (request.shape, *(step.shape for step in request.then)) if request.then else (request.shape,)
-        self._prepared_for = tuple((shape.table, shape.schema_version) for shape in shapes)
+        self._shapes = (request.shape, *[step.shape for step in request.then])
         self._again = again
         self._second: Promise[Pending] | None = None
         self.pending = pending
-        pending.outcome.add_done_callback(self._on_outcome)
+        pending.outcome.add_done_callback(self)
 
     @property
     def number(self) -> int:
@@ -203,6 +202,11 @@ class Flight:
         if second is None:
             return not _is_refused(self.pending)
         return second.done() and (second.exception() is not None or second.result().outcome.done())
+
+    @property
+    def was_taken(self) -> bool:
+        """Whether the first sending has its outcome, and it is the operation's."""
+        return self.pending.done() and not _is_refused(self.pending)
 
     def outcome(self) -> Steps[Any]:
         """Wait for the outcome; give it, or raise what it failed with."""
@@ -232,7 +236,8 @@ class Flight:
         with _changed_twice():
             pending.stable.result()
 
-    def _on_outcome(self, _: Waitable) -> None:
+    def __call__(self, _: Waitable) -> None:
+        """Take note that the outcome is known."""
         self._desk.landed()
         if _is_refused(self.pending):
             self._send_again()
@@ -256,7 +261,8 @@ class Flight:
         try:
             catalog = refreshed.result()
             known = {(schema.id, schema.version) for schema in catalog.values()}
-            if isinstance(refusal, RefusedError) and known.issuperset(self._prepared_for):
+            prepared_for = [(shape.table, shape.schema_version) for shape in self._shapes]
+            if isinstance(refusal, RefusedError) and known.issuperset(prepared_for):
                 raise refusal
             second.set_result(self._desk.backend.submit((self._again(catalog),))[0])
         except StatementError as error:
@@ -270,7 +276,7 @@ _REFUSALS = (SchemaChanged, RefusedError)
 
 
 def _is_refused(pending: Pending) -> bool:
-    return isinstance(pending.outcome.exception(), _REFUSALS)
+    return isinstance(pending.exception(), _REFUSALS)
 
 
 @contextmanager

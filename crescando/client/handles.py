@@ -7,14 +7,16 @@ replica has the operation; the *result* means that it is executed.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from crescando.client.base import ReadOutcome, WriteOutcome
+from crescando.client.eventloop import waits_here
 from crescando.client.flight import Desk, Flight
 from crescando.client.outcome import WriteResult, summarise
-from crescando.client.waiting import Steps, checked_timeout, wait, wait_async
+from crescando.client.waiting import Awaited, Steps, checked_timeout, passed, wait, wait_async
 from crescando.engine.statement import Returned
 from crescando.errors import RowsRejectedError
 from crescando.schema import TableSchema
@@ -65,7 +67,7 @@ class _Handle(Generic[T]):
         """Await the result; the twin of `result` for event loops."""
         self._desk.check_process()
         seconds = checked_timeout(timeout_s, self._desk.timeout_s)
-        return await wait_async(self._steps(), seconds, what=self._name())
+        return await Awaited(wait_async(self._steps(), seconds, what=self._name))
 
     def __await__(self) -> Generator[Any, None, T]:
         return self.wait().__await__()
@@ -111,6 +113,29 @@ class ReadHandle(_Handle[T]):
         """The session's sequence number of the operation."""
         return self._flight.number
 
+    def result(self, timeout_s: float | None = None) -> T:
+        flight = self._flight
+        if timeout_s is None and flight.was_taken:
+            self._desk.check_process()
+            return self._finish(flight.pending.result())
+        return super().result(timeout_s)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        # As `wait`, with as few steps as most reads need: many thousands are awaited in a second.
+        self._desk.check_process()
+        flight, began_s = self._flight, time.monotonic()
+        pending, timeout_s = flight.pending, checked_timeout(None, self._desk.timeout_s)
+        if (
+            not pending.done()
+            and not (yield from waits_here().wait(pending, timeout_s))
+            and not pending.done()
+        ):
+            raise passed(self._name(), timeout_s)
+        if flight.was_taken:
+            return self._finish(pending.result())
+        left_s = max(0.0, timeout_s - (time.monotonic() - began_s))
+        return (yield from wait_async(self._steps(), left_s, what=self._name))
+
     def _steps(self) -> Steps[T]:
         outcome = yield from self._flight.outcome()
         return self._finish(outcome)
@@ -146,7 +171,7 @@ class _Durable(_Handle[T]):
         """Await stability; the twin of `stable` for event loops."""
         self._desk.check_process()
         seconds = checked_timeout(timeout_s, self._desk.timeout_s)
-        await wait_async(self._stable_steps(), seconds, what=self._name())
+        await Awaited(wait_async(self._stable_steps(), seconds, what=self._name))
 
 
 class WriteHandle(_Durable[WriteResult]):

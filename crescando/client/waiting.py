@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from threading import Lock
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from crescando.client.eventloop import waits_here
 from crescando.client.promise import Waitable
@@ -73,7 +73,7 @@ def wait(steps: Steps[T], timeout_s: float, *, what: str, twin: str) -> T:
             now = time.monotonic()
             end = now + timeout_s if end is None else end
             if not _block(promise, max(0.0, end - now)) and not promise.done():
-                raise _passed(what, timeout_s)
+                raise passed(what, timeout_s)
     except StopIteration as stop:
         result: T = stop.value
         return result
@@ -87,8 +87,15 @@ def _block(promise: Waitable, timeout_s: float) -> bool:
     return gate.acquire(timeout=timeout_s)
 
 
-async def wait_async(steps: Steps[T], timeout_s: float, *, what: str) -> T:
-    """Await until the steps are done.
+def wait_async(steps: Steps[T], timeout_s: float, *, what: Callable[[], str]) -> Generator[Any, None, T]:
+    """Await until the steps are done: to be yielded from by what is awaited.
+
+    Parameters
+    ----------
+    steps : Steps
+    timeout_s : float
+    what : callable
+        Gives what is waited for, for the message of a passed deadline.
 
     Raises
     ------
@@ -108,11 +115,23 @@ async def wait_async(steps: Steps[T], timeout_s: float, *, what: str) -> T:
                 left_s = timeout_s
             else:
                 left_s = max(0.0, end - time.monotonic())
-            if not await waits.wait(promise, left_s) and not promise.done():
-                raise _passed(what, timeout_s)
+            if not (yield from waits.wait(promise, left_s)) and not promise.done():
+                raise passed(what(), timeout_s)
     except StopIteration as stop:
         result: T = stop.value
         return result
+
+
+class Awaited(Generic[T]):
+    """Something to await once, made of a generator that yields what the event loop waits for."""
+
+    __slots__ = ("_steps",)
+
+    def __init__(self, steps: Generator[Any, None, T]) -> None:
+        self._steps = steps
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self._steps
 
 
 def _refuse_in_event_loop(what: str, twin: str) -> None:
@@ -123,7 +142,8 @@ def _refuse_in_event_loop(what: str, twin: str) -> None:
     raise CrescandoError(f"waiting here for {what} would block the running event loop; write {twin}")
 
 
-def _passed(what: str, timeout_s: float) -> DeadlineError:
+def passed(what: str, timeout_s: float) -> DeadlineError:
+    """Give the error of a wait whose time is over."""
     return DeadlineError(
         f"{what} was not answered within {timeout_s:g} s; it goes on and may yet take effect"
     )
