@@ -25,6 +25,7 @@ from crescando.engine.index import expand
 from crescando.engine.keys import I64
 from crescando.engine.match import Matcher
 from crescando.engine.reader import Reader
+from crescando.engine.statement import Kind
 from crescando.engine.streaks import Streaks
 from crescando.engine.table import Table
 from crescando.engine.values import Errors
@@ -93,6 +94,11 @@ class Replay:
             *(group.plan.assigned for group in groups if not group.plan.gives_rows)
         )
         self._is_dynamic = [bool(group.plan.tested & updated) for group in groups]
+        brought = frozenset[int]().union(
+            *(group.plan.assigned for group in groups if group.plan.shape.kind is Kind.UPSERT)
+        )
+        moving = updated | (brought - set(table.key_ids))
+        self._is_moving = [bool(group.plan.tested & moving) for group in groups]
         read_columns = frozenset[int]().union(*(g.plan.used for g in groups if g.plan.is_read))
         self._read_columns = read_columns | set(table.key_ids)
         self._snapshots = Snapshots(images, self._read_columns)
@@ -162,31 +168,43 @@ class Replay:
         within = (self._arrivals.time >= start * self._width) & (self._arrivals.time < stop * self._width)
         static_writes = merge(static[0], self._arrivals.pick(within.nonzero()[0]))
         static_reads = static[1]
-        streaks = None
-        if len(static_writes.code) and not any(self._is_dynamic[index] for index in matchers):
+        # As long as no row is born or dies, what has been found stays valid.
+        is_steady = not any(self._is_moving[index] for index in matchers)
+        streaks, reads = None, static_reads
+        writes = merge(static_writes, dynamic[0])
+        if len(writes.code) and not any(self._is_dynamic[index] for index in matchers):
             streaks = Streaks(
-                self._table, self._images, self._groups, self._writer, self._evaluator, static_writes
+                self._table, self._images, self._groups, self._incoming, self._writer, self._evaluator
             )
+            streaks.begin(writes, with_key_groups=is_steady)
+            reads = merge(static_reads, dynamic[1])
         while len(active):
             if streaks is not None:
-                clock = self._run_ahead(streaks, active, clock, static_reads)
+                clock = self._run_ahead(streaks, active, clock, reads)
             write, due = self._next_writes(active, clock, static_writes, dynamic[0])
             self._show(active, clock, due, static_reads, dynamic[1])
             movers = (due != _NEVER).nonzero()[0]
             if len(movers) == 0:
                 break
+            lived = self._images.alive[active]
             self._apply(write.pick(movers) if len(movers) < len(active) else write)
-            active, clock = active[movers], due[movers]
+            active, clock, lived = active[movers], due[movers], lived[movers]
+            is_same = is_steady and bool((self._images.alive[active] == lived).all())
             lasting = self._images.alive[active] | self._images.is_key_group[active]
             active, clock = active[lasting], clock[lasting]
             start = int(clock.min(initial=_NEVER - 1) + 1) // self._width
             if start >= stop:
                 break  # No image is left, or no operation for those that are.
+            if is_same:
+                continue
             try:
                 dynamic = self._look_up_again(matchers, active, clock, stop - start > 1)
             except TooManyPairs:
                 self._halve(start, stop, active, clock)
                 return
+            if streaks is not None and is_steady and self._incoming:
+                streaks.begin(merge(static_writes, dynamic[0]), with_key_groups=True)
+                reads = merge(static_reads, dynamic[1])
         if self._n_seen > WINDOW_PAIRS:
             self._answer()
 

@@ -4,13 +4,15 @@ Rules of the file: a hot row would advance one write a round. Where nothing that
 a write of the batch changes is tested, and all that the writes do is to put a
 constant in a column or to add one to it, every version of the row is known
 without going through the ones before: the last constant put, and the sum of
-what was added since. A row on which any of that could fail (NULL, an error, a
-number beyond the column's type) is left to the rounds, which do it step by step.
+what was added since. An upsert of a row that lives puts constants, an insert is
+rejected. A row on which anything else could fail (NULL, an error, a number
+beyond the column's type) is left to the rounds, which do it step by step; so
+are births and deaths.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,10 +21,12 @@ from numpy.typing import NDArray
 
 from crescando.engine.decimals import beyond
 from crescando.engine.evaluator import Evaluator
-from crescando.engine.events import Events, by_group
+from crescando.engine.events import NOTHING, Events, by_group
 from crescando.engine.frame import Frame
+from crescando.engine.functions import Cause
 from crescando.engine.group import Group
 from crescando.engine.images import Images
+from crescando.engine.incoming import Incoming
 from crescando.engine.index import expand
 from crescando.engine.keys import I64, Mask
 from crescando.engine.plan import columns_of
@@ -113,9 +117,9 @@ def added(assignment: Assignment) -> tuple[Parameter, int] | None:
 
 
 def is_simple(group: Group) -> bool:
-    """Say whether a group's writes only put constants in columns or add constants to them."""
+    """Say whether a group's writes only put constants in columns of living rows or add constants to them."""
     shape = group.plan.shape
-    if shape.kind is not Kind.UPDATE or shape.returning:
+    if shape.kind in (Kind.READ, Kind.DELETE) or shape.returning:
         return False
     return all(added(each) is not None or not columns_of(each.term) for each in shape.assignments)
 
@@ -128,10 +132,10 @@ class Streaks:
     table : Table
     images : Images
     groups : sequence of Group
+    incoming : mapping of int to Incoming
+        By index of the group.
     writer : Writer
     evaluator : Evaluator
-    writes : Events
-        The window's writes, none of whose matches can change.
     """
 
     def __init__(
@@ -139,24 +143,38 @@ class Streaks:
         table: Table,
         images: Images,
         groups: Sequence[Group],
+        incoming: Mapping[int, Incoming],
         writer: Writer,
         evaluator: Evaluator,
-        writes: Events,
     ) -> None:
         self._table = table
         self._images = images
         self._groups = groups
+        self._incoming = incoming
         self._writer = writer
         self._evaluator = evaluator
+        self._is_simple = np.array([is_simple(group) for group in groups], np.bool_)
+        self._reach: I64 = np.full(images.n_rows, _FAR)
+        self.begin(NOTHING, with_key_groups=False)
+
+    def begin(self, writes: Events, *, with_key_groups: bool) -> None:
+        """Take the window's writes, as far as they are known; the streaks of before are forgotten.
+
+        Parameters
+        ----------
+        writes : Events
+            None of their matches can change while the rows live.
+        with_key_groups : bool
+            Whether that holds for rows too whose keys inserts or upserts name.
+        """
         self._writes = writes
-        simple = np.array([is_simple(group) for group in groups], np.bool_)
-        good = simple[writes.group] & (writes.error == 0)
-        good[images.is_key_group[writes.image]] = False
+        good = self._is_simple[writes.group] & (writes.error == 0)
+        if not with_key_groups:
+            good[self._images.is_key_group[writes.image]] = False
         breaks = ~good
         breaks[1:] |= writes.image[1:] != writes.image[:-1]
         self._good = good
         self._ends = np.append(breaks.nonzero()[0], len(good))
-        self._reach: I64 = np.full(images.n_rows, _FAR)
 
     def find(self, active: I64, clock: I64, span: int) -> Streak | None:
         """Give the streaks that begin at some images' next write; None if there are no long ones.
@@ -169,11 +187,13 @@ class Streaks:
             Times are below it.
         """
         writes = self._writes
+        if len(writes.code) == 0:
+            return None
         start = np.searchsorted(writes.code, active * span + clock, side="right")
         end = np.searchsorted(self._ends, start, side="right").clip(max=len(self._ends) - 1)
         stop = np.minimum(self._ends[end], start + self._reach[active])
         inside = np.minimum(start, len(writes.code) - 1)
-        possible = self._good[inside] & (writes.image[inside] == active)
+        possible = self._good[inside] & (writes.image[inside] == active) & self._images.alive[active]
         chosen = (possible & (stop - start >= _LONG)).nonzero()[0]
         return self._make(active[chosen], start[chosen], stop[chosen])
 
@@ -212,6 +232,9 @@ class Streaks:
         puts: dict[int, _Puts] = {}
         for index, at in by_group(events.group):
             group = self._groups[index]
+            if group.plan.gives_rows:
+                self._bring(index, events.item[at], at, puts, len(bad))
+                continue
             frame = Frame(self._images, group.constants, events.image[at], events.item[at], self._evaluator)
             for assignment in group.plan.shape.assignments:
                 column = assignment.column
@@ -234,6 +257,16 @@ class Streaks:
             bad |= wrong
         return bad
 
+    def _bring(self, index: int, items: I64, at: I64 | slice, puts: dict[int, _Puts], n: int) -> None:
+        """Note what upserts put in rows that live; inserts put nothing."""
+        if self._groups[index].plan.shape.kind is Kind.INSERT:
+            return
+        for column, given in self._incoming[index].values.items():
+            if column not in self._table.key_ids:
+                if column not in puts:
+                    puts[column] = _Puts(self._table.types[column], n)
+                puts[column].put(at, given.take(items))
+
     def store(self, streak: Streak) -> None:
         """Leave the images as after their last write, and count the writes."""
         for column, versions in streak.columns.items():
@@ -242,8 +275,14 @@ class Streaks:
             self._images.store(column, streak.images[touched], value)
         self._images.changed[streak.images] = True
         for index, at in by_group(streak.writes.group):
-            order = self._groups[index].order[streak.writes.item[at]]
-            self._writer.count(order, self._images.arc[streak.writes.image[at]])
+            group, images, operations = self._groups[index], streak.writes.image[at], streak.writes.item[at]
+            if group.plan.gives_rows:
+                operations = self._incoming[index].operation[operations]
+            if group.plan.shape.kind is Kind.INSERT:
+                causes = np.full(len(images), Cause.DUPLICATE_KEY, np.uint8)
+                self._writer.reject(group, images, operations, causes)
+            else:
+                self._writer.count(group.order[operations], self._images.arc[images])
 
 
 class _Puts:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from crescando.engine import streaks
-from crescando.engine.statement import Operation
+from crescando.engine.kv import KvEngine
+from crescando.engine.order import Replay
+from crescando.engine.scan import ScanEngine
+from crescando.engine.statement import Kind, Operation, Shape
 from crescando.engine.values import Value
 from crescando.schema import DataType
+from crescando.types import FULL_RING
 from tests.engine.differential import Shares
 from tests.engine.test_differential import play
 from tests.engine.workbench import Bench, apply, par, table
@@ -18,8 +23,11 @@ from tests.engine.workbench import Bench, apply, par, table
 INT8, INT64, STRING, MONEY = DataType.INT8, DataType.INT64, DataType.STRING, DataType.decimal(4, 2)
 
 
-def _bench() -> Bench:
+def _bench(engine: Any) -> Bench:
     bench = Bench(table(("small", INT8), ("wide", INT64, False), ("name", STRING), ("fare", MONEY)))
+    engine.set_arcs([FULL_RING])
+    engine.create_table(bench.schema)
+    bench.engine = engine
     bench.load((0, 0, 0, "a", 0), (1, None, 1, "b", 9_000), (2, 120, 1 << 61, None, None))
     return bench
 
@@ -49,10 +57,16 @@ def _operations(bench: Bench, seed: int, n: int) -> list[Operation]:
     return found
 
 
-def _outcome(seed: int, length: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
+def _outcome(
+    seed: int,
+    length: int,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[Bench, int, int], list[Operation]] = _operations,
+    engine: Callable[[], Any] = ScanEngine,
+) -> tuple[Any, ...]:
     monkeypatch.setattr(streaks, "_LONG", length)
-    bench = _bench()
-    results = bench.run(*_operations(bench, seed, 300))
+    bench = _bench(engine())
+    results = bench.run(*make(bench, seed, 300))
     rows = []
     for part in results.rows:
         columns = [column.to_list() for column in part.columns]
@@ -70,6 +84,65 @@ def _outcome(seed: int, length: int, monkeypatch: pytest.MonkeyPatch) -> tuple[A
 @pytest.mark.parametrize("seed", range(12))
 def test_a_hot_row_ends_as_if_step_by_step(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _outcome(seed, 1, monkeypatch) == _outcome(seed, 1 << 30, monkeypatch)
+
+
+def _key_operations(bench: Bench, seed: int, n: int) -> list[Operation]:
+    """Give operations on three hot keys, two of which name no row at first, that test nothing but the key."""
+    rng = np.random.default_rng(seed)
+    column = bench.col
+    one = apply("=", column("k"), par(0, INT64))
+    shapes = [
+        bench.update_shape(one, small=apply("+", column("small"), par(1, INT8))),
+        bench.update_shape(one, wide=par(1, INT64), name=par(2, STRING)),
+        bench.read_shape(one),
+        bench.read_shape(None),
+        Shape(Kind.DELETE, 1, 1, one),
+    ]
+    shares = [0.15, 0.1, 0.15, 0.05, 0.05 if seed % 2 else 0.005]
+    found = []
+    for _ in range(n):
+        key, number = int(rng.integers(2, 5)), int(rng.integers(-30, 31))
+        drawn = rng.random()
+        kind = int(np.searchsorted(np.cumsum(shares), drawn))
+        if kind < len(shapes):
+            parameters = ((key, number), (key, number, f"n{number % 5}"), (key,), (), (key,))[kind]
+            found.append(bench.operation(shapes[kind], *parameters))
+        elif drawn < 0.75:
+            rows = [(key, number, number), (key, number + 1, None)]
+            found.append(bench.insert(*rows, kind=Kind.UPSERT, names=("k", "small", "wide")))
+        elif drawn < 0.95:
+            rows = [(key, number, f"m{number % 3}", number), (key + 1, number, None, number)]
+            found.append(bench.insert(*rows, kind=Kind.UPSERT, names=("k", "wide", "name", "fare")))
+        else:
+            found.append(bench.insert((key, 1, number, "new", None)))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_a_hot_key_ends_as_if_step_by_step(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = [_outcome(seed, length, monkeypatch, _key_operations) for length in (1, 4, 1 << 30)]
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+    assert outcomes[0] == _outcome(seed, 1, monkeypatch, _key_operations, KvEngine)
+
+
+@pytest.mark.parametrize("kind", [Kind.UPSERT, Kind.INSERT])
+def test_writes_that_name_one_key_take_few_rounds(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    applied = Replay._apply
+    rounds = []
+
+    def counting(self: Any, writes: Any) -> None:
+        rounds.append(len(writes.code))
+        applied(self, writes)
+
+    monkeypatch.setattr(Replay, "_apply", counting)
+    bench = Bench(table(("v", INT64)))
+    read = bench.read_shape(apply("=", bench.col("k"), par(0, INT64)))
+    writes = [bench.insert((7, n), kind=kind) for n in range(5_000)]
+    results = bench.run(*writes, bench.operation(read, 7))
+    assert results.rows[0].columns[1].to_list() == [4_999 if kind is Kind.UPSERT else 0]
+    assert sum(c.affected for w in results.written for c in w.counts) == (5_000 if kind is Kind.UPSERT else 1)
+    assert sum(c.rejected for w in results.written for c in w.counts) == (0 if kind is Kind.UPSERT else 4_999)
+    assert len(rounds) < 10
 
 
 @pytest.mark.differential
