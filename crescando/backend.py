@@ -105,6 +105,16 @@ class LoopBackend:
             self.core.request(token, request)
         self._pump.need_turn()
 
+    def cancel(self, pendings: tuple[Pending, ...]) -> None:
+        """Call off reads; see `Backend.cancel`."""
+
+        def call_off() -> None:
+            self.core.cancel([pending.number for pending in pendings])
+            self._pump.need_turn()
+
+        with suppress(ClosedError):
+            self._loop.hand_over(call_off)
+
     # Catalog.
 
     def create_table(self, schema: TableSchema) -> Future[TableSchema]:

@@ -18,6 +18,7 @@
     │   ├── CountUnknownError     a durable write of whose rows nobody can tell any more; applied `yes`
     │   ├── ReturnedLostError     a durable write returned more rows than are kept; applied `yes`
     │   ├── RowsRejectedError     some rows kept their values; applied `partial`
+    │   ├── ReadCancelledError    the caller called a read off
     │   ├── ReadFailedError       a read met an erroneous row; it fails as a whole
     │   ├── ReadLostError         a read lost its owner and keeps its place; retry it
     │   └── NoQuorumError         no majority of routers; nothing can be ordered
@@ -260,6 +261,12 @@ class RowsRejectedError(OperationError):
             f"{self.rejected} rows were rejected and {self.affected} written; "
             f"the smallest rejected key {self.key!r}: {self.cause}"
         )
+
+
+class ReadCancelledError(OperationError):
+    """The caller called the read off, or the only call that waited for it has ended."""
+
+    applied: Applied = "no"
 
 
 class ReadFailedError(OperationError):

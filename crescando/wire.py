@@ -40,6 +40,7 @@ from crescando.errors import RemoteProtocolError
 from crescando.roles.messages import (
     Answered,
     Attach,
+    Forget,
     Inquire,
     Inquired,
     Ping,
@@ -116,6 +117,7 @@ WireMessage = (
     | Results
     | Answered
     | Attach
+    | Forget
     | Inquire
     | Inquired
     | Ping

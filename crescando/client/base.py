@@ -179,6 +179,12 @@ class Backend(Protocol):
         """
         ...
 
+    def cancel(self, pendings: tuple[Pending, ...]) -> None:
+        """Call off reads: those without an outcome fail with `ReadCancelledError`, and are not executed
+        where they have not been. Writes are left alone.
+        """
+        ...
+
     def create_table(self, schema: TableSchema) -> Future[TableSchema]:
         """Order a table's creation; gives the schema with catalog ids, once executed everywhere."""
         ...

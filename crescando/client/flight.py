@@ -208,6 +208,14 @@ class Flight:
         """Whether the first sending has its outcome, and it is the operation's."""
         return self.pending.done() and not _is_refused(self.pending)
 
+    def cancel(self) -> None:
+        """Call it off, if it is a read."""
+        second = self._second
+        pendings = [self.pending]
+        if second is not None and second.done() and second.exception() is None:
+            pendings.append(second.result())
+        self._desk.backend.cancel(tuple(pendings))
+
     def outcome(self) -> Steps[Any]:
         """Wait for the outcome; give it, or raise what it failed with."""
         yield self.pending.outcome

@@ -18,7 +18,7 @@ from crescando.client.flight import Desk, Flight
 from crescando.client.outcome import WriteResult, summarise
 from crescando.client.waiting import Awaited, Steps, checked_timeout, passed, wait, wait_async
 from crescando.engine.statement import Returned
-from crescando.errors import RowsRejectedError
+from crescando.errors import DeadlineError, RowsRejectedError
 from crescando.schema import TableSchema
 
 T = TypeVar("T")
@@ -135,6 +135,28 @@ class ReadHandle(_Handle[T]):
             return self._finish(pending.result())
         left_s = max(0.0, timeout_s - (time.monotonic() - began_s))
         return (yield from wait_async(self._steps(), left_s, what=self._name))
+
+    def cancel(self) -> None:
+        """Wait for the result no more: unless it is known, `result` raises `ReadCancelledError`.
+
+        Storage processes do not begin the read any more, and leave it at the next
+        block if they are at it. A read has no effect, so nothing else is changed.
+        """
+        self._flight.cancel()
+
+    def only_result(self, timeout_s: float | None = None) -> T:
+        """Wait for the result where nobody can wait again: the read is cancelled when the time is over.
+
+        Raises
+        ------
+        DeadlineError, OperationError
+            As `result`.
+        """
+        try:
+            return self.result(timeout_s)
+        except DeadlineError:
+            self.cancel()
+            raise
 
     def _steps(self) -> Steps[T]:
         outcome = yield from self._flight.outcome()

@@ -210,7 +210,7 @@ class Table:
             limit=limit,
             isolation=isolation,
         )
-        return handle.result(timeout_s)
+        return handle.only_result(timeout_s)
 
     def select_nowait(
         self,
@@ -285,7 +285,7 @@ class Table:
             isolation=isolation,
             **aggregates,
         )
-        return handle.result(timeout_s)
+        return handle.only_result(timeout_s)
 
     def aggregate_nowait(
         self,
@@ -313,7 +313,7 @@ class Table:
         timeout_s: float | None = None,
     ) -> int:
         """Count the rows that a predicate matches."""
-        return self.count_nowait(where, params, isolation=isolation).result(timeout_s)
+        return self.count_nowait(where, params, isolation=isolation).only_result(timeout_s)
 
     def count_nowait(
         self, where: Where = None, params: Params = (), *, isolation: Isolation = "sequential"

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from crescando.client.base import Piece, ReadOutcome, Request, SchemaChanged
+from crescando.client.base import Request, SchemaChanged
 from crescando.engine.base import Failed, Partials, Results, Rows, Written
 from crescando.engine.statement import Kind
 from crescando.errors import (
@@ -28,6 +28,7 @@ from crescando.errors import (
     CrescandoError,
     LostError,
     OperationError,
+    ReadCancelledError,
     ReadFailedError,
     ReadLostError,
     RefusedError,
@@ -35,6 +36,7 @@ from crescando.errors import (
 from crescando.process import Output, earliest
 from crescando.roles.answers import Answer, Parts, answers_of, whole_pieces
 from crescando.roles.completion import Completion
+from crescando.roles.configurations import Configurations
 from crescando.roles.contact import Contact
 from crescando.roles.flight import InFlight
 from crescando.roles.inquiry import GivenUp, Inquiries
@@ -43,12 +45,14 @@ from crescando.roles.messages import Answered, Attach, Inquired, Ping, Pong, Tak
 from crescando.roles.outbox import is_long
 from crescando.roles.payload import Packing, spread
 from crescando.roles.quorum import QuorumWatch
-from crescando.roles.replica import ReplicaReads
+from crescando.roles.receipts import Receipts
+from crescando.roles.reconnects import Reconnects
+from crescando.roles.replica import ReplicaReads, no_session
 from crescando.roles.snapshot import SnapshotReads
 from crescando.routing.base import ExpelledEvent, Multicast, StableEvent
 from crescando.routing.batch import Message, submission
 from crescando.routing.ecast.messages import ConfigRequest, ConfigState, Quorum, ReadRefused, Welcome
-from crescando.types import KeyRange, MessageKind, Position, ProcessId, Verdict
+from crescando.types import KeyRange, MessageKind, ProcessId, Verdict
 
 _READ = Kind.READ
 
@@ -82,10 +86,10 @@ class Client:
         self.resubmitted = 0
         self._storages = dict.fromkeys(storages)
         self._open: dict[ProcessId, None] = {}
-        self._reconnect: dict[ProcessId, float] = {}
+        self._reconnects = Reconnects()
         self._waiting: deque[tuple[int, Request]] = deque()
         self._operations: dict[int, InFlight] = {}
-        self._configurations: dict[int, int] = {}
+        self._configurations = Configurations()
         self._config_tokens: list[int] = []
         self._completions: list[Completion] = []
         self._resubmissions: dict[int, int] = {}
@@ -107,8 +111,7 @@ class Client:
         self._n_writes_requested = 0
         self._n_writes = self._last_write = self._stable_upto = 0
         self._submitted_s = 0.0
-        self._answered = 0
-        self._told_answered = 0
+        self._receipts = Receipts()
         self._closed = ""
         self._out = Output()
         self._submit([Message(me, 1, MessageKind.CONFIG, -1, (), 0, join)], b"")
@@ -150,7 +153,7 @@ class Client:
             return
         self._submit_waiting(None)
         number = self.multicast.next_number
-        self._configurations[number] = token
+        self._configurations.add(number, token)
         self._submit([Message(self.me, number, MessageKind.CONFIG, -1, (), 0, payload)], b"")
 
     def ask_config(self, token: int) -> None:
@@ -162,15 +165,18 @@ class Client:
         self._config_tokens.append(token)
         self._ask_config()
 
+    def cancel(self, tokens: Iterable[int]) -> None:
+        """Wait no more for some reads; what is no read, or has its outcome, is left alone."""
+        self._receipts.cancel(tokens)
+
     def read_replica(
         self, token: int, process: ProcessId, table: int, key_range: KeyRange, columns: tuple[int, ...]
     ) -> None:
         """Ask one replica for its rows of a range."""
         if process not in self._open:
-            error = CrescandoError(f"no session with {process}; it may have failed")
-            self._completions.append(Completion(token, error=error))
-            return
-        self._out.send.append((process, self._replicas.ask(token, process, table, key_range, columns)))
+            self._completions.append(no_session(token, process))
+        else:
+            self._out.send.append((process, self._replicas.ask(token, process, table, key_range, columns)))
 
     def numbers(self) -> dict[int, int]:
         """Give the message number of each data operation that has no outcome yet, by token."""
@@ -188,12 +194,12 @@ class Client:
         self._out.connect.extend(self._storages)
 
     def on_connected(self, peer: ProcessId, now_s: float) -> None:
-        self._reconnect.pop(peer, None)
+        self._reconnects.drop(peer)
         if peer in self._storages:
             self._contact.on_connected(peer, now_s)
             self._open[peer] = None
             self._out.send.append((peer, Attach()))
-            self._out.send.append((peer, Answered(self._told_answered)))
+            self._out.send.append((peer, Answered(self._receipts.answered)))
             # Results sent while there was no session are gone.
             self._inquiries.suspect()
             self._snapshots.lose_session()
@@ -211,14 +217,14 @@ class Client:
         self._open.pop(peer, None)
         self._contact.on_disconnected(peer, now_s)
         self._inquiries.suspect()
-        self._reconnect[peer] = now_s + self.limits.inquire_s
+        self._reconnects.plan(peer, now_s + self.limits.inquire_s)
         self._inquiries.end_session(peer)
         self._parts.end_session(peer)
         self._completions += self._replicas.end(peer, "went away before it answered")
 
     def on_refused(self, peer: ProcessId, now_s: float) -> None:
         if peer in self._storages:
-            self._reconnect[peer] = now_s + self.limits.inquire_s
+            self._reconnects.plan(peer, now_s + self.limits.inquire_s)
         else:
             self.multicast.on_refused(peer, now_s)
 
@@ -270,14 +276,13 @@ class Client:
             self._verdict_by_s = None
             self._fail_unstable(self._closed, self.multicast.next_number)
         self._look_after(now_s)
+        if self._receipts.has_cancelled:
+            self._call_off()
         self._submit_waiting(now_s)
         self._inject(now_s)
         self._inquire(now_s)
-        self._tell_answered()
-        for peer, due_s in list(self._reconnect.items()):
-            if now_s >= due_s:
-                del self._reconnect[peer]
-                self._out.connect.append(peer)
+        self._tell_receipts()
+        self._out.connect += self._reconnects.take_due(now_s)
         protocol = self.multicast.flush(now_s)
         out, self._out = self._out, Output()
         out.reset += protocol.reset
@@ -290,7 +295,7 @@ class Client:
             self._contact.wake_at_s,
             self._snapshots.wake_at_s,
             self._watch.wake_at_s,
-            min(self._reconnect.values(), default=None),
+            self._reconnects.wake_at_s,
             # What time alone cannot submit must not be waited for: it would be due at once, for ever.
             self._submitted_s + self.limits.stall_s if self._waiting and self._may_submit(1e99) else None,
         )
@@ -381,10 +386,7 @@ class Client:
         if whole is None:
             return
         if operation is None:
-            token = self._replicas.take(number)
-            assert token is not None
-            pieces = tuple(piece for piece in whole if isinstance(piece, Piece))
-            self._completions.append(Completion(token, outcome=ReadOutcome(Position(at), pieces)))
+            self._completions.append(self._replicas.complete(number, at, whole))
         elif operation.cover(answer.content.scope, at):
             operation.take(whole)
             self._finish_if_done(operation)
@@ -441,11 +443,7 @@ class Client:
 
     def _on_stable(self, event: StableEvent, now_s: float) -> None:
         excepted = {exception.number: exception for exception in event.exceptions}
-        for number in [known for known in self._configurations if known <= event.upto or known in excepted]:
-            token = self._configurations.pop(number)
-            exception = excepted.get(number)
-            error = None if exception is None else RefusedError(exception.reason)
-            self._completions.append(Completion(token, is_stable=error is None, error=error))
+        self._completions += self._configurations.settle(event.upto, excepted)
         ahead = sorted(number for number in excepted if number > event.upto)
         upto = range(self._stable_upto + 1, event.upto + 1)
         self._stable_upto = max(self._stable_upto, event.upto)
@@ -479,9 +477,8 @@ class Client:
         for number in list(self._operations):
             if number > event.learned and not self._operations[number].is_stable:
                 self._fail(self._operations[number], RefusedError(f"void: {self._closed}"))
-        for number in [known for known in self._configurations if known > event.learned]:
-            token = self._configurations.pop(number)
-            self._completions.append(Completion(token, error=RefusedError(f"void: {self._closed}")))
+        void = RefusedError(f"void: {self._closed}")
+        self._completions += self._configurations.end(void, lambda number: number > event.learned)
         self._fail_unsent(ClosedError(self._closed))
 
     def _fail_unstable(self, reason: str, below: int) -> None:
@@ -492,8 +489,15 @@ class Client:
             if not operation.is_stable:
                 lost = ReadLostError(f"{reason}; retry the read")
                 self._fail(operation, lost if operation.is_read else error)
-        for number in [known for known in self._configurations if known < below]:
-            self._completions.append(Completion(self._configurations.pop(number), error=error))
+        self._completions += self._configurations.end(error, lambda number: number < below)
+
+    def _call_off(self) -> None:
+        """End the reads that their users have cancelled."""
+        unsent, sent = self._receipts.take_cancelled(self._waiting, self._operations, self._snapshots)
+        error = ReadCancelledError("the read was cancelled")
+        for operation in sent:
+            self._fail(operation, error)
+        self._completions += [Completion(token, error=error) for token in unsent]
 
     def _look_after(self, now_s: float) -> None:
         """Wait no more for what a storage process that keeps silent may never confirm or answer."""
@@ -535,9 +539,7 @@ class Client:
         for operation in list(self._operations.values()):
             if not operation.is_stable:
                 self._fail(operation, self._watch.error("no" if operation.is_read else "unknown"))
-        for token in self._configurations.values():
-            self._completions.append(Completion(token, error=self._watch.error("unknown")))
-        self._configurations.clear()
+        self._completions += self._configurations.end(self._watch.error("unknown"))
 
     def _resubmit(self, operation: InFlight) -> None:
         """Send a read again, whole, at a new position; never across an own later write."""
@@ -581,16 +583,11 @@ class Client:
         for failed in message.failed:
             self._on_failed(failed)
 
-    def _tell_answered(self) -> None:
-        """Let the owners forget outcomes that have arrived."""
+    def _tell_receipts(self) -> None:
+        """Let the owners forget what nobody will ask for."""
         lowest = next(iter(self._operations), self.multicast.next_number)
-        self._answered = lowest - 1
-        if self._answered >= self._told_answered + 256 or (
-            not self._operations and self._answered > self._told_answered
-        ):
-            self._told_answered = self._answered
-            for peer in self._open:
-                self._out.send.append((peer, Answered(self._answered)))
+        for message in self._receipts.take(lowest, is_idle=not self._operations):
+            self._out.send.extend((peer, message) for peer in self._open)
 
     def _ask_config(self) -> None:
         lead = self.multicast.lead

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from crescando.engine.base import Engine, Results
+from crescando.engine.base import Cancelled, Engine, Results
 from crescando.engine.statement import Operation
 from crescando.schema import TableSchema
 
@@ -37,6 +37,7 @@ class Execution:
 
     steps: tuple[tuple[Operation, ...] | TableChange, ...]
     upto: int
+    cancelled: Cancelled | None = None
     weighs: bool = False
     """Whether to tell what the engine holds afterwards."""
 
@@ -55,7 +56,7 @@ class Execution:
             if isinstance(step, TableChange):
                 step.carry_out(engine)
             else:
-                results.extend(engine.execute(step))
+                results.extend(engine.execute(step, self.cancelled))
         took_s = 0.0 if clock is None else clock() - begin_s
         n_bytes = sum(each.n_bytes for each in results) + engine.statistics()["bytes"] if self.weighs else 0
         return Executed(tuple(results), self.upto, took_s, n_bytes)

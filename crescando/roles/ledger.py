@@ -22,6 +22,10 @@ RETURNED_BYTES_MAX = 64 << 20
 """Returned rows that are kept for one client. What its reporter tells it is not cut down: it
 lacks rows only if the reporter dies, and is told so."""
 
+FORGOTTEN_MAX = 4096
+"""Called-off reads of one client that are remembered until they are delivered: to execute one after
+all does no harm."""
+
 
 @dataclass(slots=True)
 class Ledger:
@@ -44,6 +48,8 @@ class Ledger:
     failed: dict[int, Failed] = field(default_factory=dict)
     report_all: set[int] = field(default_factory=set)
     answered: int = 0
+    forgotten: dict[int, None] = field(default_factory=dict)
+    """Reads that are called off and may yet be delivered; the oldest give way to the newest."""
     _returned: dict[int, int] = field(default_factory=dict)
     """What the returned rows of kept outcomes weigh, by number."""
 
@@ -77,6 +83,15 @@ class Ledger:
             for number in [known for known in record if known <= upto]:
                 del record[number]
                 self._returned.pop(number, None)
+        for number in [known for known in self.forgotten if 0 < known <= upto]:
+            del self.forgotten[number]
+
+    def call_off(self, number: int) -> None:
+        """Learn that nobody waits for a read, which is not here."""
+        if number > self.answered or number < 0:
+            self.forgotten[number] = None
+            if len(self.forgotten) > FORGOTTEN_MAX:
+                del self.forgotten[next(iter(self.forgotten))]
 
     def answer(self, question: Inquire) -> Inquired:
         """Tell what is known, and promise to report queued writes for all that is owned here."""

@@ -22,6 +22,12 @@ class Answered(msgspec.Struct, frozen=True, array_like=True, tag="answered"):
     upto: int
 
 
+class Forget(msgspec.Struct, frozen=True, array_like=True, tag="forget"):
+    """Nobody waits any more for the answers of some reads; they need not be executed."""
+
+    numbers: tuple[int, ...]
+
+
 class Taken(msgspec.Struct, frozen=True, array_like=True, tag="taken"):
     """The client has taken pieces of long answers (see `roles.outbox`); as many more may come."""
 

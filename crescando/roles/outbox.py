@@ -10,6 +10,7 @@ alone.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 
 import msgspec
 
@@ -75,6 +76,12 @@ class Outbox:
     def drop(self) -> list[int]:
         """Give the numbers of the reads whose answers still wait, when the session has ended."""
         return [number for piece in self._waiting for number in numbers_of(piece)]
+
+    def forget(self, numbers: Container[int]) -> None:
+        """Drop what waits for reads that are called off and for no other."""
+        kept = [piece for piece in self._waiting if any(each not in numbers for each in numbers_of(piece))]
+        self._waiting = deque(kept)
+        self._bytes = sum(piece.n_bytes for piece in kept)
 
     def take(self, n_taken: int) -> tuple[list[Results], list[int]]:
         """Learn that the client has taken long answers' pieces; as `offer`."""

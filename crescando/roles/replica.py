@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from crescando.client.base import Groups, Piece, ReadOutcome
 from crescando.errors import CrescandoError
 from crescando.roles.completion import Completion
 from crescando.roles.messages import ReadReplica
-from crescando.types import KeyRange, ProcessId
+from crescando.types import KeyRange, Position, ProcessId
+
+
+def no_session(token: int, process: ProcessId) -> Completion:
+    """Tell that a process cannot be asked."""
+    return Completion(token, error=CrescandoError(f"no session with {process}; it may have failed"))
 
 
 class ReplicaReads:
@@ -37,6 +43,12 @@ class ReplicaReads:
     def is_open(self, number: int) -> bool:
         """Say whether an answer is to one of these."""
         return -number in self._open
+
+    def complete(self, number: int, at: int, whole: Sequence[Piece | Groups]) -> Completion:
+        """Give what an answer says, which is wholly there."""
+        token, _ = self._open.pop(-number)
+        pieces = tuple(piece for piece in whole if isinstance(piece, Piece))
+        return Completion(token, outcome=ReadOutcome(Position(at), pieces))
 
     def take(self, number: int) -> int | None:
         """Give the token of the read that an answer ends, if it is one of these."""

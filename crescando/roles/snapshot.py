@@ -17,7 +17,7 @@ whoever asks for more wait, instead of knocking one by one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 
 from crescando.client.base import Request
@@ -210,6 +210,16 @@ class SnapshotReads:
     def lose_session(self) -> None:
         """Learn that a session ended which may have carried questions or answers."""
         self._is_broken = True
+
+    def take_some(self, tokens: Container[int]) -> tuple[list[int], list[InFlight]]:
+        """Forget reads that are called off; gives the tokens of those not sent, and open attempts."""
+        attempts = [each.flight for each in self._attempts.values() if each.read.token in tokens]
+        unsent = [read for read in self._waiting if read.token in tokens]
+        unsent += [read for _, read in self._later if read.token in tokens]
+        if unsent:
+            self._waiting = deque(read for read in self._waiting if read.token not in tokens)
+            self._later = [(due_s, read) for due_s, read in self._later if read.token not in tokens]
+        return [read.token for read in unsent], attempts
 
     def take_all(self) -> list[int]:
         """Forget every read; gives their tokens."""

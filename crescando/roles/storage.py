@@ -34,7 +34,7 @@ from crescando.roles.cycles import Executed, Execution, TableChange
 from crescando.roles.decoding import decode_together
 from crescando.roles.ledger import Ledger, Ledgers
 from crescando.roles.memory import UNLIMITED, Memory
-from crescando.roles.messages import Answered, Attach, Inquire, Ping, Pong, ReadReplica, Taken
+from crescando.roles.messages import Answered, Attach, Forget, Inquire, Ping, Pong, ReadReplica, Taken
 from crescando.roles.outbox import Outbox, numbers_of
 from crescando.routing.base import Config, ExpelledEvent, Multicast, ReadsEvent
 from crescando.routing.batch import Delivery, Message
@@ -157,6 +157,10 @@ class Storage:
         self._shapes: dict[bytes, Shape | None] = {}
         self._shapes_bytes = 0
         self._replica_reads: list[tuple[ProcessId, ReadReplica]] = []
+        self._called_off: dict[ProcessId, set[int]] = {}
+        """Reads that clients have called off since the last turn."""
+        self._cancelled: frozenset[tuple[ProcessId, int]] = frozenset()
+        """What may be left out of the running cycle; its thread looks at it."""
         self._out = Output()
 
     @property
@@ -192,6 +196,8 @@ class Storage:
                     self._send_all(peer, *self._clients[peer].take(message.pieces))
             case Answered():
                 self._ledger(peer).forget(message.upto)
+            case Forget():
+                self._called_off.setdefault(peer, set()).update(message.numbers)
             case Inquire():
                 self._out.send.append((peer, self._ledger(peer).answer(message)))
             case ReadReplica():
@@ -225,6 +231,9 @@ class Storage:
             elif isinstance(event, ExpelledEvent):
                 # State that the others no longer wait for must not be served.
                 self._out.stop = event.reason
+        for client, numbers in self._called_off.items():
+            self._call_off(client, numbers)
+        self._called_off.clear()
         if not self._is_busy and not self._out.stop and (self._waiting or self._replica_reads):
             self._out.execute = self._next_cycle()
             self._is_busy, self._busy_since_s = True, now_s
@@ -237,6 +246,22 @@ class Storage:
         out.send += protocol.send
         out.wake_at_s = earliest(protocol.wake_at_s, self._ledgers.wake_at_s)
         return out
+
+    def _call_off(self, client: ProcessId, numbers: set[int]) -> None:
+        """Drop reads for whose answers nobody waits, wherever they are; writes happen."""
+        ledger = self._ledger(client)
+        dropped = self._waiting.drop(client, lambda read: read.number not in numbers)
+        left = numbers - {item.operations[0].number for item in dropped}
+        if client in self._clients:
+            self._clients[client].forget(numbers)
+        for number in numbers:
+            _, is_write = ledger.scopes.get(number, ((), False))
+            if not is_write:
+                ledger.scopes.pop(number, None)
+        for number in left:
+            ledger.call_off(number)
+        if self._is_busy:
+            self._cancelled |= {(client, number) for number in left}
 
     # Into the engine.
 
@@ -268,15 +293,20 @@ class Storage:
                 continue
             is_write = operations[0].shape.kind is not Kind.READ
             ledger = self._ledger(part.sender)
+            if _is_called_off(operations[0], ledger):
+                continue
             ledger.scopes[number] = (scope, is_write)
             self._append(part, index, operations)
 
     def _enqueue_together(self, part: Delivery, operations: list[Operation]) -> None:
         """As `_enqueue`, of messages that are all one plain operation each."""
-        scopes = self._ledger(part.sender).scopes
+        ledger = self._ledger(part.sender)
+        scopes = ledger.scopes
         put = self._waiting.put
         sizes = (np.diff(part.payload_offsets) + OPERATION_BYTES).tolist()
         for operation, n_bytes in zip(operations, sizes, strict=True):
+            if ledger.forgotten and _is_called_off(operation, ledger):
+                continue
             scopes[operation.number] = operation.scope, operation.shape.kind is not _READ
             put(operation, operation.position, n_bytes)
 
@@ -299,6 +329,8 @@ class Storage:
             for index in range(len(attempts)):
                 operations = self._decode(attempts, index, shapes)
                 if operations and operations[0].shape.kind is Kind.READ:
+                    if _is_called_off(operations[0], self._ledger(part.sender)):
+                        continue
                     self._append(attempts, index, operations)
                     continue
                 number, scope = int(attempts.number[index]), attempts.scope_of(index)
@@ -389,7 +421,8 @@ class Storage:
         run.extend(self._replica_operation(peer, read, upto) for peer, read in reads)
         if run:
             steps.append(tuple(run))
-        return Execution(tuple(steps), upto, weighs=self.memory.is_limited)
+        self._cancelled = frozenset()
+        return Execution(tuple(steps), upto, lambda: self._cancelled, weighs=self.memory.is_limited)
 
     def _on_read_replica(self, peer: ProcessId, read: ReadReplica) -> None:
         if len(self._replica_reads) < self.limits.replica_reads:
@@ -470,6 +503,14 @@ def _shapes_of(part: Delivery) -> tuple[bytes, ...]:
         return decode_shapes(part.shared) if part.shared else ()
     except (msgspec.MsgspecError, ValueError):
         return ()
+
+
+def _is_called_off(operation: Operation, ledger: Ledger) -> bool:
+    """Whether an operation is a read that was called off before it came; asked once."""
+    if operation.shape.kind is not _READ or operation.number not in ledger.forgotten:
+        return False
+    del ledger.forgotten[operation.number]
+    return True
 
 
 def _is_routed_as(shape: Shape, part: Delivery, index: int, *, step: int) -> bool:

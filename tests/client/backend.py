@@ -26,7 +26,7 @@ from crescando.engine.statement import (
     encode_parameters,
 )
 from crescando.engine.validate import validate_parameters, validate_shape
-from crescando.errors import ClosedError, ReadFailedError, RefusedError
+from crescando.errors import ClosedError, ReadCancelledError, ReadFailedError, RefusedError
 from crescando.schema import TableSchema
 from crescando.types import RING_MAX, KeyRange, Position, ProcessId, position
 
@@ -96,6 +96,12 @@ class EngineBackend:
         future: Future[TableSchema] = Future()
         self._later(lambda: _settle(future, lambda: self._create(schema, is_heard=True)))
         return future
+
+    def cancel(self, pendings: tuple[Pending, ...]) -> None:
+        """End reads that have no outcome."""
+        for pending in pendings:
+            if not pending.outcome.done():
+                pending.outcome.set_exception(ReadCancelledError("the read was cancelled"))
 
     def drop_table(self, name: str) -> Future[None]:
         future: Future[None] = Future()

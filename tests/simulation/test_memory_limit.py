@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crescando.client.base import ReadOutcome, WriteOutcome
+from crescando.engine.scan import BLOCK_ROWS
 from crescando.roles.memory import UNLIMITED, Memory
 from crescando.roles.super import Super
 from crescando.spec import ClusterSpec
@@ -20,6 +21,7 @@ N_ROWS, N_WRITES = 2048, 24
 
 def limit(story: Story, process: ProcessId, n_bytes: int) -> None:
     story.world.storages()[process].memory = Memory(n_bytes, 0.5)
+    story.world.nodes[process].engine._block_rows = BLOCK_ROWS
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -109,6 +109,7 @@ MESSAGES: list[Any] = [
     direct.Inquired(1, (direct.Queued(3, SCOPE, True),), (WRITTEN,)),
     direct.Ping(1.5),
     direct.Pong(1.5),
+    direct.Forget((3, -4)),
     direct.ReadReplica(1, 0, FULL_RING, (0, 1)),
     direct.Taken(2),
 ]

@@ -1,0 +1,86 @@
+"""What a client lets the owners forget: outcomes that have arrived, and reads that nobody waits for.
+
+Rules of the file: only reads are called off; a write that was handed over happens. Whatever
+the owners do with what they are told here changes no other answer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from crescando.client.base import Request
+from crescando.engine.statement import Kind
+from crescando.roles.flight import InFlight
+from crescando.roles.messages import Answered, Forget
+from crescando.roles.snapshot import SnapshotReads
+
+ANSWERED_STEP = 256
+"""Owners are told when so many more outcomes have arrived, or all."""
+
+
+class Receipts:
+    """What one client has told its owners that they may forget.
+
+    Attributes
+    ----------
+    answered : int
+        Every outcome up to this number has arrived, and the owners know.
+    """
+
+    def __init__(self) -> None:
+        self.answered = 0
+        self._tokens: set[int] = set()
+        self._numbers: list[int] = []
+
+    def cancel(self, tokens: Iterable[int]) -> None:
+        """Call off reads, by what the user calls them; others than reads are left alone."""
+        self._tokens.update(tokens)
+
+    @property
+    def has_cancelled(self) -> bool:
+        """Whether something was called off since the last turn."""
+        return bool(self._tokens)
+
+    def take_cancelled(
+        self,
+        waiting: deque[tuple[int, Request]],
+        operations: Mapping[int, InFlight],
+        snapshots: SnapshotReads,
+    ) -> tuple[list[int], list[InFlight]]:
+        """Give what was called off: tokens of what was not sent, which is forgotten, and operations."""
+        tokens, self._tokens = self._tokens, set()
+        unsent = [token for token, request in waiting if token in tokens and _is_read(request)]
+        if unsent:
+            gone = set(unsent)
+            kept = [each for each in waiting if each[0] not in gone]
+            waiting.clear()
+            waiting.extend(kept)
+        more, attempts = snapshots.take_some(tokens)
+        sent = [each for each in operations.values() if each.token in tokens and each.is_read] + attempts
+        self._numbers += [operation.number for operation in sent]
+        return unsent + more, sent
+
+    def take(self, lowest: int, *, is_idle: bool) -> list[Any]:
+        """Give what to tell every owner now.
+
+        Parameters
+        ----------
+        lowest : int
+            Number of the first operation without an outcome.
+        is_idle : bool
+            Whether there is none.
+        """
+        messages: list[Any] = []
+        if self._numbers:
+            messages.append(Forget(tuple(self._numbers)))
+            self._numbers = []
+        if lowest > self.answered + ANSWERED_STEP or (is_idle and lowest - 1 > self.answered):
+            self.answered = lowest - 1
+            messages.append(Answered(self.answered))
+        return messages
+
+
+def _is_read(request: Request) -> bool:
+    return request.shape.kind is Kind.READ
