@@ -113,6 +113,11 @@ class AtomicBroadcast(Protocol[V]):
         ...
 
     @property
+    def former(self) -> tuple[ProcessId, ...]:
+        """Routers that were members, and perhaps do not know that they are none any more."""
+        ...
+
+    @property
     def epoch(self) -> int:
         """The cluster epoch of this group; one that is begun anew after a loss has a higher one."""
         ...

@@ -183,6 +183,13 @@ class Memberships:
             return False
         return process.incarnation <= self.incarnations.get(process.node, 0)
 
+    def former(self) -> tuple[ProcessId, ...]:
+        """Give the last incarnation of each node of which none is a member, or a leaver."""
+        known = {process.node for process in self.everyone()}
+        role = self.newest.members[0].role
+        last = self.incarnations.items()
+        return tuple(ProcessId(role, node, incarnation) for node, incarnation in last if node not in known)
+
     def encode(self) -> MembershipsState:
         """Give this as a value that travels."""
         governing = tuple((m.number, m.members, m.start) for m in self.governing)

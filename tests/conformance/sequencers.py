@@ -40,6 +40,7 @@ class Sequencer:
         self.is_leader = self.leader == me
         self.ballot: Ballot = NO_BALLOT
         self.peers = tuple(member for member in membership.members if member != me)
+        self.former: tuple[ProcessId, ...] = ()
         self.learned = 0
         self.round = 0
         self._log: list[bytes] = []

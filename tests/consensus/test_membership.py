@@ -144,3 +144,18 @@ def test_it_travels_as_a_value() -> None:
     known.learn(9, Change(1, add=R4, resizes=True))
 
     assert Memberships.decode(known.encode()) == known
+
+
+def test_the_former_are_the_last_of_each_node_that_has_no_member_and_no_leaver() -> None:
+    known = genesis()
+    assert known.former() == ()
+
+    known.learn(1, Change(0, remove=R1))
+    known.learn(9, Change(1, remove=R2))
+    assert known.former() == (), "both are leavers, who answer still"
+    known.forget_before(100)
+    known.forget_leavers(100)
+    assert known.former() == (R1, R2)
+
+    known.learn(100, Change(2, add=again(R2)))
+    assert known.former() == (R1,), "whoever is back knows"

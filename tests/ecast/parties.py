@@ -63,6 +63,7 @@ class ScriptedOrder:
         self.me = me
         self.peers = peers or tuple(router for router in (R1, R2) if router != me)
         self.membership = Membership(0, tuple(sorted((me, *self.peers))))
+        self.former: tuple[ProcessId, ...] = ()
         self.attested: dict[int, bytes] = {}
         self.is_dismissed = False
         self.epoch = 0

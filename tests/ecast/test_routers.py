@@ -6,6 +6,7 @@ from crescando.consensus.base import Ballot
 from crescando.consensus.membership import Change
 from crescando.consensus.quorum import Membership
 from crescando.routing.ecast.application import Application
+from crescando.routing.ecast.fellows import CALL_S
 from crescando.routing.ecast.messages import Hello, Pulse, Routers, Welcome
 from crescando.routing.ecast.router import Router
 from crescando.routing.rubberband import CreateTable, Rubberband
@@ -13,7 +14,7 @@ from crescando.types import ProcessId
 from tests.ecast.parties import CONFIG, R1, R2, S0, ScriptedOrder, batch, configure, of, write
 from tests.routing.worlds import schema
 
-R3 = ProcessId("router", "r3", 1)
+R3, R4, R5 = (ProcessId("router", f"r{n}", 1) for n in (3, 4, 5))
 
 
 def led_router(*peers: ProcessId) -> tuple[Router[Rubberband], ScriptedOrder]:
@@ -207,3 +208,33 @@ def test_one_that_is_called_on_says_hello_to_a_router_it_never_heard_of() -> Non
     app.on_connected(R3, 0.0)
 
     assert app.flush(0.0).send == [(R3, Hello(0))]
+
+
+def test_a_leader_calls_on_former_members_one_after_the_other() -> None:
+    router, order = led_router(R1)
+    order.former = (R3, R4, R5)
+    router.on_connected(R5, 0.0)
+
+    called = [router.flush(CALL_S * turn).connect for turn in range(1, 5)]
+    early = router.flush(CALL_S * 4 + CALL_S / 2).connect
+
+    assert called == [[R3], [R4], [R3], [R4]], "not one with which there is a session"
+    assert early == []
+
+
+def test_a_former_member_that_refuses_is_not_asked_again_at_once() -> None:
+    router, order = led_router(R1)
+    order.former = (R3,)
+    router.flush(CALL_S)
+
+    router.on_refused(R3, CALL_S)
+
+    assert [router.flush(CALL_S + late_s).connect for late_s in (0.1, 0.5, 1.0)] == [[], [], []]
+
+
+def test_a_follower_calls_nobody() -> None:
+    router, order = led_router(R1)
+    order.former = (R3,)
+    order.depose(Ballot(3, R1))
+
+    assert [router.flush(CALL_S * turn).connect for turn in range(1, 4)] == [[], [], []]

@@ -100,6 +100,10 @@ class Follower(ABC, Generic[V]):
         return self._peers
 
     @property
+    def former(self) -> tuple[ProcessId, ...]:
+        return self.memberships.former()
+
+    @property
     def learned(self) -> int:
         return self.learner.learned
 

@@ -3,7 +3,9 @@
 Rules of the file: of two members the later one asks, since whoever joined later
 knows all who joined before; one of those that lags behind may not know it, nor
 anybody else who is left. Who knows no leader asks everybody. One that refuses
-is asked again as long as it is one of the group.
+is asked again as long as it is one of the group. A leader calls on those that
+were members, one after the other: one that was cut off while all whom it knew
+were replaced would never hear that it has been too.
 """
 
 from __future__ import annotations
@@ -13,6 +15,9 @@ from typing import Any
 
 from crescando.consensus.base import AtomicBroadcast
 from crescando.types import ProcessId
+
+CALL_S = 2.0
+"""Spacing of calls to former members."""
 
 RECONNECT_S = 0.2
 """Pause before another router that refused a session is asked again."""
@@ -38,6 +43,8 @@ class Fellows:
         self.broadcast = broadcast
         self.due_s: dict[ProcessId, float] = {}
         self._met: set[ProcessId] = set()
+        self._call_at_s = 0.0
+        self._called: set[ProcessId] = set()
 
     def wanted(self) -> Iterator[ProcessId]:
         """Give everybody whom it is for us to ask."""
@@ -78,6 +85,18 @@ class Fellows:
         for peer in due:
             del self.due_s[peer]
         return [peer for peer in due if peer in self.broadcast.peers]
+
+    def to_be_told(self, now_s: float) -> list[ProcessId]:
+        """Give a former member to be called, which learns from the session that it is none any more."""
+        former = [peer for peer in self.broadcast.former if peer not in self._met]
+        if not former or now_s < self._call_at_s:
+            return []
+        self._call_at_s = now_s + CALL_S
+        if self._called.issuperset(former):
+            self._called.clear()
+        called = [peer for peer in former if peer not in self._called][:1]
+        self._called.update(called)
+        return called
 
     @property
     def wake_at_s(self) -> float | None:

@@ -540,6 +540,7 @@ class Router(Generic[C]):
     def _pulse(self, now_s: float) -> None:
         self._pulse_at_s = now_s + self.limits.pulse_s
         self._out.connect += self.laggards.to_be_called(self.window, self._sessions, now_s)
+        self._out.connect += self.fellows.to_be_told(now_s)
         self._tell_presence(self.broadcast.is_backed(now_s), now_s)
         self.laggards.look(self.window, now_s)
         ballot, credit = self.broadcast.ballot, self._credit
