@@ -12,6 +12,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+import msgspec
+
 from crescando.client.block import Piece
 from crescando.client.promise import Promise
 from crescando.engine.aggregate import States
@@ -48,8 +50,7 @@ class Groups:
     """One per aggregate; merged by `engine.grouping`."""
 
 
-@dataclass(slots=True)
-class ReadOutcome:
+class ReadOutcome(msgspec.Struct, frozen=True):
     """A complete read: its pieces' scopes partition the ranges it asked for.
 
     Exactly one of `pieces` and `groups` is filled, as the shape demands.

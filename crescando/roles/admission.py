@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Generic, TypeVar
 
+import msgspec
+
 from crescando.engine.statement import Kind, Operation, Shape
 from crescando.roles.costs import Costs
 from crescando.types import ProcessId
@@ -30,8 +32,7 @@ WEIGHT_BYTES = 1024
 """So many bytes of an operation count as one more when its time is estimated: an insert has many rows."""
 
 
-@dataclass(slots=True, eq=False)
-class Item(Generic[C]):
+class Item(msgspec.Struct, Generic[C], eq=False):
     """One entry of the order.
 
     Attributes
@@ -133,8 +134,8 @@ class Load:
         room = min(self._operations_max - self.n, int(left_s / (cost.each_s * weight)))
         return max(room, int(self.n == 0))
 
-    def add(self, operation: Operation, weight: float) -> None:
-        """Take on one operation."""
+    def add(self, operation: Operation, weight: float, n: int = 1) -> None:
+        """Take on one operation, or `n` like it that weigh so much together."""
         shape = operation.shape
         cost, key = self._costs.of(shape), id(shape)
         if key not in self._scanned:
@@ -143,7 +144,7 @@ class Load:
         self._each_s += cost.each_s * weight
         self._has_writes = self._has_writes or shape.kind is not Kind.READ
         self.weights[key] = self.weights.get(key, 0.0) + weight
-        self.n += 1
+        self.n += n
 
     def has_scan(self, shape: int) -> bool:
         """Whether a shape's scan is taken on already."""
@@ -213,6 +214,34 @@ class Admission(Generic[C]):
             items = queue.by_shape[id(read.shape)] = deque()
         items.append(item)
 
+    def put_all(self, operations: Sequence[Operation], sizes: Sequence[int]) -> None:
+        """Let operations of one client wait behind all others, as `put` does one by one."""
+        shape: Shape | None = None
+        queued: deque[Item[C]] | None = None
+        each_s = 0.0
+        for operation, n_bytes in zip(operations, sizes, strict=True):
+            if operation.shape is not shape:
+                self.put(operation, operation.position, n_bytes)
+                shape, queued = operation.shape, self._queued_last(operation)
+                each_s = self.costs.of(shape).each_s
+                continue
+            if queued is None:
+                self.put(operation, operation.position, n_bytes)
+                continue
+            # Behind a read of the same client and shape, with no write between.
+            self._place += 1
+            weight = n_bytes / WEIGHT_BYTES if n_bytes > WEIGHT_BYTES else 1.0
+            queued.append(Item(operation, operation.position, n_bytes, self._place, weight, weight * each_s))
+            self.n += 1
+            self.n_bytes += n_bytes
+            self.backlog_s += weight * each_s
+
+    def _queued_last(self, operation: Operation) -> deque[Item[C]] | None:
+        """Give the queue in which a read that has just been put waits; None for a write."""
+        if operation.shape.kind is not Kind.READ:
+            return None
+        return self._runs[-1].queues[operation.sender].by_shape[id(operation.shape)]
+
     def take(self) -> tuple[list[Item[C]], Load]:
         """Give what shares the next cycle, in order, and what that weighs."""
         load = Load(self.costs, self._operations_max, self._target_s)
@@ -228,8 +257,7 @@ class Admission(Generic[C]):
             if run.writes:
                 break
             self._runs.popleft()
-        for item in taken:
-            self._left(item)
+        self._left(taken)
         return taken, load
 
     def drop(self, client: ProcessId, wanted: Callable[[Operation], bool]) -> list[Item[C]]:
@@ -249,17 +277,16 @@ class Admission(Generic[C]):
             if not queue.by_shape:
                 del run.queues[client]
                 run.turns.remove(queue)
-        for item in dropped:
-            self._left(item)
+        self._left(dropped)
         while self._runs and not (self._runs[0].turns or self._runs[0].writes):
             self._runs.popleft()
         return dropped
 
-    def _left(self, item: Item[C]) -> None:
-        self.n -= 1
-        self.n_bytes -= item.n_bytes
+    def _left(self, items: Sequence[Item[C]]) -> None:
+        self.n -= len(items)
+        self.n_bytes -= sum([item.n_bytes for item in items])
         # Sums of many small floats drift.
-        self.backlog_s = max(0.0, self.backlog_s - item.each_s) if self.n else 0.0
+        self.backlog_s = max(0.0, self.backlog_s - sum([item.each_s for item in items])) if self.n else 0.0
 
 
 def _take_writes(run: _Run[C], load: Load, taken: list[Item[C]]) -> None:
@@ -297,10 +324,9 @@ def _take_turn(queue: _Queue[C], load: Load, taken: list[Item[C]]) -> bool:
         room = min(load.room(first.operations[0].shape, first.weight), QUANTUM, len(items))
         if room <= 0:
             continue
-        for _ in range(room):
-            item = items.popleft()
-            load.add(item.operations[0], item.weight)
-            taken.append(item)
+        entering = [items.popleft() for _ in range(room)]
+        load.add(first.operations[0], sum([item.weight for item in entering]), room)
+        taken.extend(entering)
         # Its other shapes come first in its next turn.
         del queue.by_shape[key]
         if items:

@@ -19,9 +19,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from crescando.client.base import Request, SchemaChanged
+from crescando.client.base import ReadOutcome, Request, SchemaChanged
 from crescando.engine.base import Failed, Partials, Results, Rows, Written
-from crescando.engine.statement import Kind
 from crescando.errors import (
     ClosedError,
     CountUnknownError,
@@ -38,7 +37,7 @@ from crescando.roles.answers import Answer, Parts, answers_of, whole_pieces
 from crescando.roles.completion import Completion
 from crescando.roles.configurations import Configurations
 from crescando.roles.contact import Contact
-from crescando.roles.flight import InFlight
+from crescando.roles.flight import READ, InFlight
 from crescando.roles.inquiry import GivenUp, Inquiries
 from crescando.roles.limits import ClientLimits
 from crescando.roles.messages import Answered, Attach, Inquired, Ping, Pong, Taken
@@ -52,9 +51,7 @@ from crescando.roles.snapshot import SnapshotReads
 from crescando.routing.base import ExpelledEvent, Multicast, StableEvent
 from crescando.routing.batch import Message, submission
 from crescando.routing.ecast.messages import ConfigRequest, ConfigState, Quorum, ReadRefused, Welcome
-from crescando.types import KeyRange, MessageKind, ProcessId, Verdict
-
-_READ = Kind.READ
+from crescando.types import KeyRange, MessageKind, Position, ProcessId, Verdict
 
 
 class Client:
@@ -115,7 +112,7 @@ class Client:
         self._closed = ""
         self._out = Output()
         self._submit([Message(me, 1, MessageKind.CONFIG, -1, (), 0, join)], b"")
-        self._offset = spread(me.incarnation).__next__
+        self._offsets = spread(me.incarnation)
 
     # What users ask.
 
@@ -142,7 +139,7 @@ class Client:
             else:
                 self._snapshots.request_behind(token, request, self._n_writes_requested)
         else:
-            self._n_writes_requested += request.shape.kind is not _READ
+            self._n_writes_requested += request.shape.kind is not READ
             self._waiting.append((token, request))
 
     def configure(self, token: int, payload: bytes) -> None:
@@ -317,24 +314,24 @@ class Client:
         """
         while self._waiting and (now_s is None or self._may_submit(now_s)):
             self._submitted_s = now_s if now_s is not None else self._submitted_s
-            packing = Packing()
-            first, waiting = self.multicast.next_number, self._waiting
-            n_max, bytes_max = self.limits.batch_operations, self.limits.batch_bytes
-            while waiting and len(packing) < n_max and packing.n_bytes < bytes_max:
-                token, request = waiting.popleft()
-                number = first + len(packing)
-                if packing.add(request, self._offset()):
+            first, limits = self.multicast.next_number, self.limits
+            packing = Packing(self._waiting, limits.batch_operations, limits.batch_bytes)
+            for number, (token, request) in enumerate(packing.taken, first):
+                self._operations[number] = InFlight(token, number, request, request.ranges)
+                if request.shape.kind is not READ:
                     self._n_writes += 1
                     self._last_write = number
                     if self._snapshots.awaits_number:
                         self._snapshots.on_numbered(self._n_writes, number)
-                self._operations[number] = InFlight(token, number, request, request.ranges)
-            self.multicast.submit(packing.submission(self.me, first, self.multicast.acknowledged))
+            sent = packing.submission(self.me, first, self.multicast.acknowledged, self._offsets)
+            self.multicast.submit(sent)
 
     def _inject(self, now_s: float) -> None:
         """Send the snapshot reads whose session's earlier writes are on their way."""
         lead = self.multicast.lead
-        for message in self._snapshots.flush(now_s, lead=lead, seen=self._seen, offset=self._offset):
+        for message in self._snapshots.flush(
+            now_s, lead=lead, seen=self._seen, offset=self._offsets.__next__
+        ):
             if lead is not None:
                 self._out.send.append((lead, message))
         for token in self._snapshots.take_expired():
@@ -350,12 +347,14 @@ class Client:
     # Outcomes.
 
     def _on_results(self, results: Results) -> None:
-        for answers in (*results.rows, *results.partials):
-            if not (self._parts or isinstance(answers, Partials) or answers.part or answers.has_more):
-                self._on_whole(results.process, answers)
-                continue
-            for answer in answers_of(answers):
-                self._on_answer(results.process, answer)
+        in_parts: list[Rows | Partials] = list(results.partials)
+        for rows in results.rows:
+            if self._parts or rows.part or rows.has_more:
+                in_parts.append(rows)
+            else:
+                self._on_whole(results.process, rows)
+        for answer in itertools.chain.from_iterable(map(answers_of, in_parts)):
+            self._on_answer(results.process, answer)
         for written in results.written:
             self._on_written(written)
         for failed in results.failed:
@@ -363,12 +362,16 @@ class Client:
 
     def _on_whole(self, process: ProcessId, rows: Rows) -> None:
         """As `_on_answer`, of many reads none of which has parts."""
-        operations = self._operations
+        completions = self._completions
         for number, at, piece in whole_pieces(rows):
-            operation = operations.get(number)
-            if operation is not None and not operation.pieces and operation.cover(piece.scope, at):
-                operation.pieces = (piece,)
-                self._finish_if_done(operation)
+            operation = self._operations.get(number)
+            if operation is not None and not self._resubmissions and operation.lacks_only(piece.scope):
+                # As most reads of few rows are answered; it comes to the same as `_complete`.
+                del self._operations[number]
+                self._seen = max(self._seen, at)
+                if not operation.is_stable:
+                    completions.append(Completion(operation.token, is_stable=True))
+                completions.append(Completion(operation.token, False, ReadOutcome(Position(at), (piece,))))
             elif number < 0 or operation is not None:
                 self._on_answer(process, Answer(number, at, piece, 0, has_more=False))
 
@@ -452,7 +455,7 @@ class Client:
             operation = self._operations.get(number)
             if operation is None or operation.is_stable:
                 continue
-            exception = excepted.get(number)
+            exception = excepted.get(number) if excepted else None
             if exception is not None and exception.verdict == Verdict.REFUSED.value:
                 self._fail(operation, RefusedError(exception.reason))
             elif exception is not None and operation.is_read:
@@ -463,7 +466,8 @@ class Client:
                 operation.is_stable = True
                 self._inquiries.expect(operation, now_s)
                 self._completions.append(Completion(operation.token, is_stable=True))
-                self._finish_if_done(operation)
+                if not operation.missing:
+                    self._finish_if_done(operation)
         # Each goes before what waits, so the last one first.
         for operation in reversed(lost):
             self._resubmit(operation)

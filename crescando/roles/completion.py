@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from crescando.client.base import ReadOutcome, WriteOutcome
 
 
-@dataclass(slots=True)
-class Completion:
+class Completion(msgspec.Struct, frozen=True):
     """Something a user waits for has happened.
 
     Attributes

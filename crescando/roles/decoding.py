@@ -95,7 +95,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes, lengths: list[in
     """Decode values that lie end to end; None if they are malformed, or of other lengths."""
     data = b"\xdd" + len(lengths).to_bytes(4, "big") + data
     try:
-        if list(map(len, _RAWS.decode(data))) != lengths:  # type: ignore[arg-type]
+        if list(map(len, _RAWS.decode(data))) != lengths:
             return None
         return decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):

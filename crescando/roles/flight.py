@@ -8,8 +8,9 @@ duplicate.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from crescando.client.base import Groups, Piece, ReadOutcome, Request, WriteOutcome
 from crescando.engine.base import Count, Failed, Written
@@ -17,12 +18,11 @@ from crescando.engine.statement import Kind
 from crescando.errors import ReadFailedError
 from crescando.types import KeyRange, Position, Scope
 
-_READ = Kind.READ
+READ = Kind.READ
 """An enumeration's member costs ten times a global where it is asked for of every operation."""
 
 
-@dataclass(slots=True)
-class InFlight:
+class InFlight(msgspec.Struct, eq=False):
     """A submitted data operation, until it has its outcome.
 
     Attributes
@@ -59,12 +59,17 @@ class InFlight:
     @property
     def is_read(self) -> bool:
         """Whether it changes nothing."""
-        return self.request.shape.kind is _READ
+        return self.request.shape.kind is READ
 
     @property
     def is_done(self) -> bool:
         """Whether its outcome may be told: a write must also be on every correct replica."""
         return not self.missing and (self.is_read or self.is_stable)
+
+    def lacks_only(self, scope: Scope) -> bool:
+        """Whether it is a read of which nothing is known yet, and one answer for a scope is all of it."""
+        is_new = not (self.pieces or self.groups or self.failures)
+        return is_new and scope == self.missing and self.request.shape.kind is READ
 
     def cover(self, scope: Scope, at: int) -> bool:
         """Take an answer's scope off what is missing; False if nothing of it was."""
@@ -112,17 +117,17 @@ class InFlight:
         return WriteOutcome(at, tuple(self.counts))
 
 
-def subtract(ranges: list[KeyRange], scope: Scope) -> list[KeyRange]:
+def subtract(ranges: Sequence[KeyRange], scope: Scope) -> list[KeyRange]:
     """Take a scope off some ranges.
 
     Parameters
     ----------
-    ranges : list of KeyRange
+    ranges : sequence of KeyRange
         Disjoint and ascending.
     scope : Scope
         Disjoint and ascending.
     """
-    left = ranges
+    left = list(ranges)
     for low, high in scope:
         if not left:
             break

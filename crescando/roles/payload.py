@@ -6,15 +6,16 @@ the writes of a transaction share one message.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from itertools import chain
 
 import numpy as np
 
 from crescando.client.base import Request
 from crescando.engine.statement import Call, Kind, Shape, encode_call, encode_parameters, encode_shapes
 from crescando.routing.batch import Submission, offsets_of
-from crescando.types import KeyRange, MessageKind, ProcessId
+from crescando.types import MessageKind, ProcessId
 
 _READ = Kind.READ
 _READ_MESSAGE, _WRITE_MESSAGE = int(MessageKind.READ), int(MessageKind.WRITE)
@@ -28,76 +29,82 @@ def spread(seed: int) -> Iterator[int]:
         yield state >> 8
 
 
+Waiting = tuple[int, Request]
+"""A request, and what the user calls it."""
+
+
 class Packing:
     """Requests on their way into one submission, column by column.
 
+    Parameters
+    ----------
+    waiting : deque of (int, Request)
+        Taken from its front.
+    n_max : int
+        Requests that are taken at most.
+    bytes_max : int
+        With so many bytes of payloads no more are taken.
+
     Attributes
     ----------
-    n_bytes : int
-        What their payloads weigh.
+    taken : list of (int, Request)
     """
 
-    def __init__(self) -> None:
-        self.n_bytes = 0
+    def __init__(self, waiting: deque[Waiting], n_max: int, bytes_max: int) -> None:
+        self.taken: list[Waiting] = []
         self._codes: dict[int, tuple[int, Shape]] = {}
         self._shapes: dict[bytes, int] = {}
         self._kinds: list[int] = []
         self._tables: list[int] = []
-        self._offsets: list[int] = []
-        self._ranges: list[tuple[KeyRange, ...]] = []
         self._payloads: list[bytes] = []
+        self._take(waiting, n_max, bytes_max)
 
-    def __len__(self) -> int:
-        return len(self._payloads)
+    def _take(self, waiting: deque[Waiting], n_max: int, bytes_max: int) -> None:
+        taken, payloads, kinds, tables = self.taken, self._payloads, self._kinds, self._tables
+        known: Shape | None = None
+        code = kind = table = n_bytes = 0
+        while waiting and len(taken) < n_max and n_bytes < bytes_max:
+            entry = waiting.popleft()
+            request = entry[1]
+            shape = request.shape
+            if shape is not known:
+                known, code, table = shape, self._code(shape), shape.table
+                kind = _READ_MESSAGE if shape.kind is _READ else _WRITE_MESSAGE
+            then = self._then(request) if request.then else ()
+            payload = encode_call(code, encode_parameters(shape, request.parameters), then)
+            n_bytes += len(payload)
+            taken.append(entry)
+            payloads.append(payload)
+            kinds.append(kind)
+            tables.append(table)
 
-    def add(self, request: Request, offset: int) -> bool:
-        """Take a request in; True if it is a write.
-
-        Parameters
-        ----------
-        request : Request
-        offset : int
-            By which a read spreads load.
-        """
-        shape = request.shape
-        is_write = shape.kind is not _READ
-        payload = self._payload(request)
-        self._kinds.append(_WRITE_MESSAGE if is_write else _READ_MESSAGE)
-        self._tables.append(shape.table)
-        self._offsets.append(offset)
-        self._ranges.append(request.ranges)
-        self._payloads.append(payload)
-        self.n_bytes += len(payload)
-        return is_write
-
-    def submission(self, sender: ProcessId, first: int, acknowledged: int) -> Submission:
-        """Give the messages, numbered from `first`."""
-        ranges = [each for some in self._ranges for each in some]
+    def submission(
+        self, sender: ProcessId, first: int, acknowledged: int, offsets: Iterator[int]
+    ) -> Submission:
+        """Give the messages, numbered from `first`; reads spread load by `offsets`."""
+        payloads, ranges = self._payloads, [request.ranges for _, request in self.taken]
+        flat = list(chain.from_iterable(ranges))
         return Submission(
             sender=sender,
             first=first,
             kind=np.array(self._kinds, np.uint8),
             table=np.array(self._tables, np.int64),
-            replica_offset=np.array(self._offsets, np.uint32),
-            range_offsets=offsets_of(list(map(len, self._ranges))),
-            range_low=np.array([low for low, _ in ranges], np.uint64),
-            range_high=np.array([high for _, high in ranges], np.uint64),
-            payload_offsets=offsets_of(list(map(len, self._payloads))),
-            payload=b"".join(self._payloads),
+            replica_offset=np.fromiter(offsets, np.uint32, len(payloads)),
+            range_offsets=offsets_of(list(map(len, ranges))),
+            range_low=np.array([low for low, _ in flat], np.uint64),
+            range_high=np.array([high for _, high in flat], np.uint64),
+            payload_offsets=offsets_of(list(map(len, payloads))),
+            payload=b"".join(payloads),
             shared=encode_shapes(tuple(self._shapes)),
             acknowledged=acknowledged,
         )
 
-    def _payload(self, request: Request) -> bytes:
-        parameters = encode_parameters(request.shape, request.parameters)
-        then: tuple[Any, ...] = ()
-        code = self._code(request.shape)
-        if request.then:
-            then = tuple(
-                Call(self._code(step.shape), encode_parameters(step.shape, step.parameters))
-                for step in request.then
-            )
-        return encode_call(code, parameters, then)
+    def _then(self, request: Request) -> tuple[Call, ...]:
+        """Give the writes of a transaction after its first."""
+        return tuple(
+            Call(self._code(step.shape), encode_parameters(step.shape, step.parameters))
+            for step in request.then
+        )
 
     def _code(self, shape: Shape) -> int:
         """Give the number of a shape in this submission."""

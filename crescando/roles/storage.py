@@ -12,6 +12,7 @@ numbers are no messages'.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, Protocol
 
 import msgspec
@@ -301,14 +302,14 @@ class Storage:
     def _enqueue_together(self, part: Delivery, operations: list[Operation]) -> None:
         """As `_enqueue`, of messages that are all one plain operation each."""
         ledger = self._ledger(part.sender)
-        scopes = ledger.scopes
-        put = self._waiting.put
         sizes = (np.diff(part.payload_offsets) + OPERATION_BYTES).tolist()
-        for operation, n_bytes in zip(operations, sizes, strict=True):
-            if ledger.forgotten and _is_called_off(operation, ledger):
-                continue
+        if ledger.forgotten:
+            kept = [not _is_called_off(operation, ledger) for operation in operations]
+            operations, sizes = list(compress(operations, kept)), list(compress(sizes, kept))
+        scopes = ledger.scopes
+        for operation in operations:
             scopes[operation.number] = operation.scope, operation.shape.kind is not _READ
-            put(operation, operation.position, n_bytes)
+        self._waiting.put_all(operations, sizes)
 
     def _append(self, part: Delivery, index: int, operations: tuple[Operation, ...]) -> None:
         n_bytes = int(part.payload_offsets[index + 1] - part.payload_offsets[index])
@@ -416,7 +417,7 @@ class Storage:
                     run = []
                 steps.append(item.work)
             else:
-                run.extend(item.operations)
+                run.extend((item.work,) if isinstance(item.work, Operation) else item.work)
         reads, self._replica_reads = self._replica_reads, []
         run.extend(self._replica_operation(peer, read, upto) for peer, read in reads)
         if run:

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from crescando.client.base import Groups, Pending, Piece, ReadOutcome, Request, SchemaChanged, WriteOutcome
+from crescando.client.promise import Promise
 from crescando.engine.base import Results
 from crescando.engine.ranges import intersect
 from crescando.engine.scan import ScanEngine
@@ -89,7 +91,7 @@ class EngineBackend:
             self._number += 1
             pending = Pending(self._number)
             pendings.append(pending)
-            self._later(lambda request=request, pending=pending: self._answer(request, pending))
+            self._later(partial(self._answer, request, pending))
         return tuple(pendings)
 
     def create_table(self, schema: TableSchema) -> Future[TableSchema]:
@@ -190,7 +192,7 @@ class EngineBackend:
         _settle(pending.outcome, lambda: _outcome(steps[0][0], at, results))
 
 
-def _settle(future: Future[Any], task: Callable[[], Any]) -> None:
+def _settle(future: Future[Any] | Promise[Any], task: Callable[[], Any]) -> None:
     try:
         future.set_result(task())
     except Exception as error:  # noqa: BLE001  # The future carries it.
