@@ -19,8 +19,8 @@ from crescando.engine.statement import Column
 from crescando.errors import TypeMismatchError
 from crescando.schema import ColumnDef, DataType
 
-_SAMPLE = 1_024
-"""So many values are looked at before a column of strings is given a dictionary."""
+_SAMPLE_MIN, _SAMPLE_MAX = 1_024, 8_192
+"""So many values, one in 32, are looked at before a column of strings is given a dictionary."""
 
 _ARROW_BYTES = 1 << 31
 """Arrow's plain strings have 32-bit offsets."""
@@ -143,9 +143,10 @@ def _from_texts(pa: Any, array: Any, definition: ColumnDef, valid: Any, binary: 
 
 def _is_mostly_distinct(pa: Any, array: Any) -> bool:
     """Judge by a sample whether a dictionary would hardly be smaller than the values."""
-    if len(array) <= _SAMPLE:
+    if len(array) <= _SAMPLE_MIN:
         return False
-    places = np.arange(0, len(array), len(array) // _SAMPLE)
+    n_looked_at = min(max(len(array) // 32, _SAMPLE_MIN), _SAMPLE_MAX)
+    places = np.arange(0, len(array), len(array) // n_looked_at)
     return 2 * len(array.take(pa.array(places)).unique()) > len(places)
 
 

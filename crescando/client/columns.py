@@ -315,20 +315,43 @@ def python_values(column: Column) -> list[Any]:
 
 
 def take(column: Column, rows: NDArray[np.int64]) -> Column:
-    """Give some rows of a column, its dictionary cut down to what they use."""
+    """Give some rows of a column, a large dictionary cut down to what they use."""
+    return take_parts(column, [rows])[0]
+
+
+def take_parts(column: Column, parts: Sequence[NDArray[np.int64]]) -> list[Column]:
+    """Give several parts of a column's rows, each as `take` does."""
+    kind, texts = column.type, column.texts
+    rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    stops = np.cumsum([len(part) for part in parts]).tolist()
     valid = None if column.valid is None else column.valid[rows]
     values = column.values[rows]
-    if not column.type.is_textual:
-        return Column(column.type, values, valid)
-    if not len(column.texts):
-        return Column(column.type, np.zeros(len(values), np.int32), valid)  # All are NULL.
+    if not kind.is_textual:
+        return list(map(Column(kind, values, valid).slice, [0, *stops[:-1]], stops))
+    if not len(texts):  # All are NULL.
+        return list(map(Column(kind, np.zeros(len(rows), np.int32), valid).slice, [0, *stops[:-1]], stops))
     if valid is not None:
         values = np.where(valid, values, 0)
-    if _hardly_repeats(column, values):
-        places = np.arange(len(values), dtype=np.int32)
-        return Column(column.type, places, valid, column.texts.take(values))
-    used, codes = distinct_codes(values, len(column.texts))
-    return Column(column.type, codes.astype(np.int32), valid, column.texts.take(used))
+    first = values[: stops[0]]
+    spread = texts.take(values) if _hardly_repeats(column, first) else None
+    taken, start = [], 0
+    for stop in stops:
+        mask = None if valid is None else valid[start:stop]
+        if spread is None:
+            codes, used = _cut_down(values[start:stop], texts)
+        else:
+            codes, used = np.arange(stop - start, dtype=np.int32), spread.slice(start, stop)
+        taken.append(Column(kind, codes, mask, used))
+        start = stop
+    return taken
+
+
+def _cut_down(codes: NDArray[Any], texts: Texts) -> tuple[NDArray[Any], Texts]:
+    """Give codes with the texts that they use; a small list is left as it is."""
+    if 4 * len(texts) <= len(codes) and len(texts.heap) <= 2 * len(codes):
+        return codes, texts
+    used, index = distinct_codes(codes, len(texts))
+    return index.astype(np.int32), texts.take(used)
 
 
 def _hardly_repeats(column: Column, codes: NDArray[Any]) -> bool:

@@ -23,7 +23,6 @@ from crescando.errors import InvariantError
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
 U8 = NDArray[np.uint8]
-U32 = NDArray[np.uint32]
 U64 = NDArray[np.uint64]
 
 CODES_MAX = (1 << 31) - 1
@@ -31,6 +30,9 @@ CODES_MAX = (1 << 31) - 1
 
 DECODED_MAX = 4_096
 """A pool of so few texts keeps them as Python objects, once they were asked for."""
+
+_FULL = 5
+"""So many sixths of the hash table's slots are used before it is made larger."""
 
 _SEED = np.uint64(0x5851_F42D_4C95_7F2D)
 
@@ -54,6 +56,7 @@ class Pool:
 
     __slots__ = (
         "_heap",
+        "_marks",
         "_n_placed",
         "_n_texts",
         "_offsets",
@@ -61,7 +64,6 @@ class Pool:
         "_prefixes",
         "_ranks",
         "_table",
-        "_tags",
         "_texts",
         "_translations",
         "binary",
@@ -73,10 +75,10 @@ class Pool:
         self.binary = first.binary if len(first) else binary
         self._heap: U8 = np.zeros(0, np.uint8)
         self._offsets: NDArray[Any] = np.zeros(1, np.uint32)
-        self._tags: U32 = np.zeros(0, np.uint32)
         self._n_texts = 0
         self.longest = 0
-        self._table: I32 = np.full(8, -1, np.int32)
+        self._marks: U8 = np.zeros(8, np.uint8)
+        self._table: I32 = np.zeros(8, np.int32)
         self._n_placed = 0
         self._order: I32 = np.zeros(0, np.int32)
         self._prefixes: U64 = np.zeros(0, np.uint64)
@@ -104,8 +106,15 @@ class Pool:
     def n_bytes(self) -> int:
         """What the pool takes in memory: texts, hash table and order as far as they are used."""
         n = self._n_texts
-        used = int(self._offsets[n]) + n * (self._offsets.itemsize + self._tags.itemsize)
-        return used + self._table.nbytes + self._order.nbytes + self._prefixes.nbytes + self._ranks.nbytes
+        used = int(self._offsets[n]) + n * self._offsets.itemsize
+        return (
+            used
+            + self._marks.nbytes
+            + self._table.nbytes
+            + self._order.nbytes
+            + self._prefixes.nbytes
+            + self._ranks.nbytes
+        )
 
     def intern(self, texts: Iterable[Any]) -> I64:
         """Give the code of each text, adding those that are new.
@@ -137,30 +146,44 @@ class Pool:
     def intern_from(self, source: Pool, codes: NDArray[Any]) -> I64:
         """Give our codes of texts that another pool has under some codes, adding those that are new."""
         self._check_kind(source)
-        return self._intern(source._heap, *source._slices(codes))
+        starts, lengths = source._slices(codes)
+        return self._intern(source._heap, starts, lengths, hash_texts(source._heap, starts, lengths))
 
-    def _slices(self, codes: NDArray[Any]) -> tuple[I64, I64, U64]:
-        """Give starts, lengths and hashes (their upper half) of some texts."""
-        self._place()
+    def _slices(self, codes: NDArray[Any]) -> tuple[I64, I64]:
+        """Give starts and lengths of some texts."""
         wide = codes.astype(np.int64, copy=False)
         starts = self._offsets[wide].astype(np.int64)
-        lengths = self._offsets[wide + 1].astype(np.int64) - starts
-        return starts, lengths, self._tags[wide].astype(np.uint64) << np.uint64(32)
+        return starts, self._offsets[wide + 1].astype(np.int64) - starts
 
     def _intern(self, heap: U8, starts: I64, lengths: I64, hashes: U64) -> I64:
-        codes = self._find(heap, starts, lengths, hashes)
-        missing = (codes < 0).nonzero()[0]
-        while len(missing):
-            # Texts of one hash are equal, or all but the first are looked up again.
-            fresh = missing[kernels.active().texts.first_of_equals(hashes[missing])]
+        self._place()
+        found = np.empty(len(hashes), np.int64)
+        done = 0
+        while True:
             first = self._n_texts
-            self._append(heap, starts[fresh], lengths[fresh], hashes[fresh])
-            codes[fresh] = np.arange(first, self._n_texts)
-            missing = missing[codes[missing] < 0]
-            if len(missing):
-                codes[missing] = self._find(heap, starts[missing], lengths[missing], hashes[missing])
-                missing = missing[codes[missing] < 0]
-        return codes
+            codes, fresh, count = kernels.active().texts.intern_codes(
+                self._marks,
+                self._table,
+                self._heap,
+                self._offsets,
+                hashes[done:],
+                heap,
+                starts[done:],
+                lengths[done:],
+                first,
+                _FULL * len(self._table) // 6 - first,
+            )
+            if done == 0 and count == len(codes):
+                found = codes
+            else:
+                found[done : done + count] = codes[:count]
+            if len(fresh):
+                self._append(heap, starts[done:][fresh], lengths[done:][fresh])
+                self._n_placed = self._n_texts
+            done += count
+            if done == len(hashes):
+                return found
+            self._widen(len(hashes) - done)
 
     def intern_utf8(self, heap: U8, offsets: NDArray[Any]) -> I64:
         """Give the code of each text ``heap[offsets[i]:offsets[i + 1]]``, adding those that are new."""
@@ -183,7 +206,7 @@ class Pool:
         if self._n_texts <= DECODED_MAX:
             known = self.texts.to_list()
             return [known[code] for code in codes.tolist()]
-        starts, lengths, _ = self._slices(codes)
+        starts, lengths = self._slices(codes)
         return self.texts.decode(starts, lengths)
 
     def rebuilt(self, codes: I64) -> Pool:
@@ -206,11 +229,11 @@ class Pool:
     def _find(self, heap: U8, starts: I64, lengths: I64, hashes: U64) -> I64:
         self._place()
         found: I64 = kernels.active().texts.find_codes(
-            self._table, self._tags, self._heap, self._offsets, hashes, heap, starts, lengths
+            self._marks, self._table, self._heap, self._offsets, hashes, heap, starts, lengths
         )
         return found
 
-    def _append(self, heap: U8, starts: I64, lengths: I64, hashes: U64) -> None:
+    def _append(self, heap: U8, starts: I64, lengths: I64) -> None:
         """Add texts that are new and distinct."""
         first, n = self._n_texts, self._n_texts + len(starts)
         if n > CODES_MAX:
@@ -219,13 +242,15 @@ class Pool:
         total = int(lengths.sum())
         self._heap = _with_room(self._heap, begin, begin + total)
         self.longest = max(self.longest, int(lengths.max(initial=0)))
-        self._heap[begin : begin + total] = kernels.active().texts.gather_slices(heap, starts, lengths)
+        ends = starts + lengths
+        if (ends[:-1] == starts[1:]).all():
+            self._heap[begin : begin + total] = heap[int(starts[0]) : int(ends[-1])]
+        else:
+            self._heap[begin : begin + total] = kernels.active().texts.gather_slices(heap, starts, lengths)
         if begin + total >= NARROW_BYTES:
             self._offsets = self._offsets.astype(np.int64, copy=False)
         self._offsets = _with_room(self._offsets, first + 1, n + 1)
         self._offsets[first + 1 : n + 1] = begin + np.cumsum(lengths)
-        self._tags = _with_room(self._tags, first, n)
-        self._tags[first:n] = (hashes >> np.uint64(32)).astype(np.uint32)
         self._n_texts = n
         self._texts = None
 
@@ -234,15 +259,24 @@ class Pool:
         n = self._n_texts
         if self._n_placed == n:
             return
-        if len(self._tags) == 0:
-            nothing = np.zeros(1, np.int64)
-            hashed = hash_texts(self._heap, nothing, nothing)
-            self._tags = (hashed >> np.uint64(32)).astype(np.uint32)
-        if 6 * n > 5 * len(self._table):
-            # Up to five sixths of the slots are used, and two thirds after growing.
-            self._table = np.full(3 * n // 2, -1, np.int32)
-            self._n_placed = 0
-        kernels.active().texts.place_codes(self._table, self._tags, self._n_placed, n)
+        if 6 * n > _FULL * len(self._table):
+            self._widen(0)
+        else:
+            self._place_from(self._n_placed)
+
+    def _widen(self, n_more: int) -> None:
+        """Make a larger hash table; `n_more` texts are still to be looked up."""
+        n = self._n_texts
+        size = 9 * (n + min(n_more, n + 16)) // 5
+        self._marks, self._table = np.zeros(size, np.uint8), np.zeros(size, np.int32)
+        self._place_from(0)
+
+    def _place_from(self, first: int) -> None:
+        n = self._n_texts
+        starts = self._offsets[first:n].astype(np.int64)
+        lengths = self._offsets[first + 1 : n + 1].astype(np.int64) - starts
+        hashes = hash_texts(self._heap, starts, lengths)
+        kernels.active().texts.place_codes(self._marks, self._table, hashes, first)
         self._n_placed = n
 
     def ranks(self) -> I32:
@@ -331,10 +365,7 @@ class Pool:
         if found is not None and found[0] is other and found[1:3] == (len(self), len(other)):
             return found[3]
         other._check_kind(self)
-        if ordered:
-            codes = other.places_of(self.texts)
-        else:
-            codes = other._find(self._heap, *self._slices(np.arange(len(self))))
+        codes = other.places_of(self.texts) if ordered else other.find_texts(self.texts)
         # Most translated pools (constants, computed texts) die with the cycle; a
         # table's own pool may be translated too and must not hoard the others.
         if len(self._translations) >= 4:
@@ -346,12 +377,12 @@ class Pool:
 def _with_room(array: NDArray[Any], used: int, wanted: int) -> NDArray[Any]:
     """Give an array with room for `wanted` items, of which the first `used` are kept.
 
-    Pages that were never written take no memory, so that half as much again
+    Pages that were never written take no memory, so that twice as much
     costs little and copying stays rare.
     """
     if wanted <= len(array):
         return array
-    larger = np.empty(max(wanted + wanted // 2, 16), array.dtype)
+    larger = np.empty(max(2 * wanted, 16), array.dtype)
     larger[:used] = array[:used]
     return larger
 

@@ -174,6 +174,12 @@ class Texts(Sequence[Any]):
             taken._decoded = [known[place] for place in places.tolist()]
         return taken
 
+    def slice(self, start: int, stop: int) -> Texts:
+        """Give consecutive texts; the bytes are shared."""
+        offsets = self.offsets[start : stop + 1]
+        first, last = int(offsets[0]), int(offsets[-1])
+        return Texts(self.heap[first:last], offsets - offsets[0], self.binary)
+
     def lengths_in_points(self) -> I64:
         """Give the lengths in code points (of bytes, if binary)."""
         if self.binary:
@@ -219,7 +225,7 @@ class Texts(Sequence[Any]):
         wide = f"<{self.offsets.dtype.kind}{self.offsets.dtype.itemsize}"
         start, stop = int(self.offsets[0]), int(self.offsets[-1])
         offsets = (self.offsets - self.offsets[:1]).astype(wide, copy=False)
-        return b"".join((head, count, offsets.tobytes(), self.heap[start:stop].tobytes()))
+        return b"".join((head, count, offsets.data, np.ascontiguousarray(self.heap[start:stop]).data))
 
     @staticmethod
     def from_wire(data: bytes) -> Texts:

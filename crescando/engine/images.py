@@ -153,11 +153,8 @@ class Images:
 
     def _place_born(self) -> None:
         born = self.n_stored + self.alive[self.n_stored :].nonzero()[0]
-        arcs = self.arc[born]
-        for arc in np.unique(arcs).tolist():
-            images = born[arcs == arc]
-            columns = {column_id: self.column(column_id).take(images) for column_id in self.column_ids}
-            self._table.append(arc, columns, self.position[images])
+        columns = {column_id: self.column(column_id).take(born) for column_id in self.column_ids}
+        self._table.take_in(self.arc[born], columns, self.position[born])
 
 
 class Snapshots:

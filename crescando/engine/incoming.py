@@ -31,7 +31,6 @@ from crescando.engine.values import (
     Errors,
     Value,
     concatenate,
-    distinct_codes,
     first_cause,
     raised,
 )
@@ -86,7 +85,9 @@ def arrive(group: Group, table: Table, arcs: Sequence[KeyRange]) -> Incoming:
     partition_id = schema.column(schema.partition_key).id
     position = ring_positions(schema, given[partition_id])
     arc = _arc_of(position, arcs)
-    owned = (arc >= 0).nonzero()[0]
+    owned: I64 | slice = slice(None)
+    if len(arc) and int(arc.min()) < 0:
+        owned = (arc >= 0).nonzero()[0]
     values = {column_id: _own(each, owned, table.pools.get(column_id)) for column_id, each in given.items()}
     operation = operation[owned]
     if not schema.primary_key:
@@ -94,9 +95,9 @@ def arrive(group: Group, table: Table, arcs: Sequence[KeyRange]) -> Incoming:
         step = group.members.step[operation]
         values[HIDDEN_ORDINAL] = Value(DataType.INT64, ordinal[owned] + np.maximum(step, 0) * STEP_ROWS)
     missing = any(not c.nullable for c in schema.columns if c.id not in values)
-    error = _row_errors(table, values, len(owned), missing and shape.kind is Kind.INSERT)
+    error = _row_errors(table, values, len(operation), missing and shape.kind is Kind.INSERT)
     return Incoming(
-        group, operation, values, position[owned], arc[owned], error, missing, np.full(len(owned), -1)
+        group, operation, values, position[owned], arc[owned], error, missing, np.full(len(operation), -1)
     )
 
 
@@ -128,19 +129,30 @@ def _arc_of(position: U64, arcs: Sequence[KeyRange]) -> I64:
     return found
 
 
-def _own(column: Column, rows: I64, pool: Pool | None) -> Value:
+def _own(column: Column, rows: I64 | slice, pool: Pool | None) -> Value:
     """Give the rows that are kept; only their texts enter the table's pool."""
     values = column.values[rows]
     valid = None if column.valid is None else column.valid[rows]
     if pool is None:
         return Value(column.type, values, valid)
-    if not len(column.texts):
-        return Value(column.type, np.zeros(len(rows), np.int32), valid, None, pool)  # All are NULL.
+    texts = column.texts
+    if not len(texts):
+        return Value(column.type, np.zeros(len(values), np.int32), valid, None, pool)  # All are NULL.
     if valid is not None:
         values = np.where(valid, values, 0)
-    used, index = distinct_codes(values, len(column.texts))
-    codes = pool.intern_some(column.texts, used).astype(np.int32)
-    return Value(column.type, codes[index], valid, None, pool)
+    if len(texts) > 16 * len(values) + 1024:
+        used, index = np.unique(values, return_inverse=True)
+        codes = pool.intern_some(texts, used).astype(np.int32)
+        return Value(column.type, codes[index], valid, None, pool)
+    seen = np.zeros(len(texts), np.bool_)
+    seen[values] = True
+    if seen.all():
+        codes = pool.intern_texts(texts).astype(np.int32)
+    else:
+        used = seen.nonzero()[0]
+        codes = np.zeros(len(texts), np.int32)
+        codes[used] = pool.intern_some(texts, used)
+    return Value(column.type, codes[values], valid, None, pool)
 
 
 def _row_errors(table: Table, values: dict[int, Value], n_rows: int, missing: bool) -> Errors:
@@ -185,6 +197,7 @@ class KeySlots:
         self.arc = np.concatenate([i.arc[r] for i, r in zip(incoming, accepted, strict=True)])
         self.position = np.concatenate([i.position[r] for i, r in zip(incoming, accepted, strict=True)])
         first, slots = self._number()
+        self._n_rows = len(slots)
         self.keys = [key.take(first) for key in self.keys]
         self.arc, self.position = self.arc[first], self.position[first]
         self.n_slots = len(first)
@@ -201,12 +214,22 @@ class KeySlots:
         n_rows = len(self.arc)
         if not self._unique:
             return np.arange(n_rows), np.arange(n_rows)
-        number = np.zeros(n_rows, np.int64)
-        for key in self.keys:
-            distinct, place = np.unique(_words(key), return_inverse=True)
-            _, number = np.unique(number * len(distinct) + place, return_inverse=True)
-        _, first, number = np.unique(number, return_index=True, return_inverse=True)
-        return first, number
+        words = [_words(key) for key in self.keys]
+        order = np.argsort(words[0], kind="stable") if len(words) == 1 else np.lexsort(words)
+        fresh = np.zeros(n_rows, np.bool_)
+        fresh[:1] = True
+        for word in words:
+            ordered = word[order]
+            fresh[1:] |= ordered[1:] != ordered[:-1]
+        number = np.empty(n_rows, np.int64)
+        number[order] = np.cumsum(fresh) - 1
+        # The sort is stable, so that the first row of a run is the first to come.
+        return order[fresh], number
+
+    @property
+    def n_rows(self) -> int:
+        """How many acceptable rows there are; as many as slots if no key comes twice."""
+        return self._n_rows
 
     def find(self, block: Block) -> tuple[I64, I64]:
         """Give the rows of a block that have one of the keys, and the key's slot."""

@@ -299,7 +299,7 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
 def _encode_array(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         head = value.dtype.str.encode()
-        return msgspec.msgpack.Ext(1, bytes([len(head)]) + head + np.ascontiguousarray(value).tobytes())
+        return msgspec.msgpack.Ext(1, b"".join((bytes([len(head)]), head, np.ascontiguousarray(value).data)))
     if isinstance(value, Texts):
         return msgspec.msgpack.Ext(2, value.to_wire())
     raise TypeError(f"{type(value).__qualname__} does not travel")

@@ -279,6 +279,30 @@ class Table:
             segment.n_rows += count
             done += count
 
+    def take_in(self, arcs: I64, columns: dict[int, Value], positions: U64) -> None:
+        """Add rows to the arcs they lie in; columns that are not given are NULL.
+
+        Parameters
+        ----------
+        arcs : ndarray of int64, shape (n,)
+        columns, positions
+            As in `append`.
+        """
+        if len(arcs) == 0:
+            return
+        for column_id, kind in self.types.items():
+            if column_id not in columns:
+                nothing = np.zeros(len(arcs), np.bool_)
+                data = np.zeros(len(arcs), PHYSICAL[kind])
+                columns = {**columns, column_id: Value(kind, data, nothing, None, self.pools.get(column_id))}
+        if (arcs == arcs[0]).all():
+            self.append(int(arcs[0]), columns, positions)
+            return
+        for arc in np.unique(arcs).tolist():
+            rows = (arcs == arc).nonzero()[0]
+            some = {column_id: value.take(rows) for column_id, value in columns.items()}
+            self.append(arc, some, positions[rows])
+
     def _room(self, arc: int) -> Segment:
         """Give a segment of an arc with free rows."""
         segments = self.segments[arc]

@@ -148,6 +148,40 @@ def test_both_sets_of_kernels_agree() -> None:
     assert np.array_equal(one, two)
 
 
+@pytest.mark.parametrize("collides", [False, True])
+def test_both_sets_of_kernels_intern_alike(collides: bool) -> None:
+    pytest.importorskip("numba")
+    from crescando.engine.kernels.texts_compiled import COMPILED
+
+    rng = random.Random(8)
+    few = np.uint64(0x3_0000_0003 if collides else 0xFFFF_FFFF_FFFF_FFFF)
+    seen: list[bytes] = []
+    held = Texts.of([b"", b"a"])
+    tables = [(np.zeros(300, np.uint8), np.zeros(300, np.int32)) for _ in range(2)]
+    for (marks, slots), made in zip(tables, (plain.PLAIN, COMPILED), strict=True):
+        hashes = made.hash_slices(held.heap, held.starts, held.lengths, np.uint64(9)) & few
+        made.place_codes(marks, slots, hashes, 0)
+    for room in (200, 3, 0):
+        items = [bytes(rng.choice(b"ab\0") for _ in range(rng.randrange(9))) for _ in range(150)]
+        texts = Texts.of([*items, *seen[:20]])
+        hashes = plain.hash_slices(texts.heap, texts.starts, texts.lengths, np.uint64(9)) & few
+        given = (held.heap, held.offsets, hashes, texts.heap, texts.starts, texts.lengths)
+        results = [
+            made.intern_codes(marks, slots, *given, len(held), room)
+            for (marks, slots), made in zip(tables, (plain.PLAIN, COMPILED), strict=True)
+        ]
+        (codes, fresh, done), (others, same_fresh, same_done) = results
+        assert done == same_done
+        assert np.array_equal(fresh, same_fresh)
+        assert np.array_equal(codes[:done], others[:done])
+        assert len(fresh) <= room
+        assert done == len(texts) or len(fresh) == room
+        seen = [*held, *(texts[place] for place in fresh.tolist())]
+        assert [seen[code] for code in codes[:done].tolist()] == list(texts)[:done]
+        assert len(set(seen)) == len(seen)
+        held = Texts.of(seen)
+
+
 @pytest.mark.parametrize("texts", [["a\ud800"], ["a", b"a"], [b"a", "a"], [1]])
 def test_what_is_no_text_is_refused(texts: list[Any]) -> None:
     with pytest.raises(TypeMismatchError):

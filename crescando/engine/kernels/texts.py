@@ -3,8 +3,9 @@
 Rules of the file: flat arrays only; a slice is a start and a length, and may
 be empty or lie at the very end. Nothing is decoded: equality is over all bytes
 and order is by bytes, which for UTF-8 is the order of code points. The table
-holds codes in open addressing, placed by a 32-bit tag as a share of its size; a
-tag never proves equality, the bytes do.
+holds codes in open addressing, placed by the upper half of the hash as a share of
+its size; a byte of the lower half stands beside each as its *mark*, and 0 where a
+slot is free. A mark never proves equality, the bytes do.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 U8 = NDArray[np.uint8]
-U32 = NDArray[np.uint32]
 U64 = NDArray[np.uint64]
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
@@ -155,9 +155,20 @@ def gather_slices(heap: U8, starts: I64, lengths: I64) -> U8:
     return copied
 
 
+def marks_of(hashes: U64) -> U8:
+    """Give the byte that stands for a hash; never 0."""
+    marks: U8 = np.maximum((hashes & np.uint64(0xFF)).astype(np.uint8), np.uint8(1))
+    return marks
+
+
+def _slots_of(hashes: U64, size: int) -> I64:
+    slots: I64 = ((hashes >> np.uint64(32)) * np.uint64(size) >> np.uint64(32)).astype(np.int64)
+    return slots
+
+
 def find_codes(
+    marks: U8,
     table: I32,
-    tags: U32,
     heap: U8,
     offsets: NDArray[Any],
     hashes: U64,
@@ -169,13 +180,12 @@ def find_codes(
 
     Parameters
     ----------
-    table : ndarray of int32, shape (less than 2**31,)
-        Codes; -1 where free. At least one slot is free.
-    tags : ndarray of uint32, shape (at least n_codes,)
+    marks, table : ndarray of uint8 and int32, shape (less than 2**31,)
+        Marks, 0 where free, and codes. At least one slot is free.
     heap, offsets : ndarray
         Text c is ``heap[offsets[c]:offsets[c + 1]]``.
     hashes : ndarray of uint64, shape (n,)
-        Of what is sought; the upper half is the tag.
+        Of what is sought.
     sought, starts, lengths : ndarray
         What is sought, in a heap of its own.
 
@@ -185,17 +195,17 @@ def find_codes(
         Codes, -1 for what is not there.
     """
     found = np.full(len(hashes), -1, np.int64)
-    size = np.int64(len(table))
-    wanted = (hashes >> np.uint64(32)).astype(np.uint32)
+    size = len(table)
+    wanted = marks_of(hashes)
     active = np.arange(len(hashes))
-    slots = (wanted.astype(np.int64) * size) >> np.int64(32)
+    slots = _slots_of(hashes, size)
     while len(active):
-        codes = table[slots].astype(np.int64)
-        used = codes >= 0
-        active, codes, slots = active[used], codes[used], slots[used]
-        alike = (tags[codes] == wanted[active]).nonzero()[0]
+        marked = marks[slots]
+        used = marked > 0
+        active, marked, slots = active[used], marked[used], slots[used]
+        alike = (marked == wanted[active]).nonzero()[0]
         if len(alike):
-            some, at = active[alike], codes[alike]
+            some, at = active[alike], table[slots[alike]].astype(np.int64)
             begins = offsets[at].astype(np.int64)
             same = equal_slices(
                 sought, starts[some], lengths[some], heap, begins, offsets[at + 1].astype(np.int64) - begins
@@ -209,25 +219,72 @@ def find_codes(
     return found
 
 
-def place_codes(table: I32, tags: U32, first: int, stop: int) -> None:
-    """Put codes ``first:stop``, none of which is there, into a table with room for them."""
-    size = np.int64(len(table))
-    codes = np.arange(first, stop, dtype=np.int64)
-    slots = (tags[first:stop].astype(np.int64) * size) >> np.int64(32)
+def place_codes(marks: U8, table: I32, hashes: U64, first: int) -> None:
+    """Put codes from `first` on, none of which is there, into a table with room for them."""
+    size = len(table)
+    codes = np.arange(first, first + len(hashes), dtype=np.int64)
+    slots, wanted = _slots_of(hashes, size), marks_of(hashes)
     while len(codes):
-        free = table[slots] < 0
+        free = marks[slots] == 0
         table[slots[free]] = codes[free]
         # Of codes that meet in one free slot, one is in it now; the others go on.
-        waiting = table[slots] != codes
-        codes, slots = codes[waiting], slots[waiting] + 1
+        placed = free & (table[slots] == codes)
+        marks[slots[placed]] = wanted[placed]
+        codes, slots, wanted = codes[~placed], slots[~placed] + 1, wanted[~placed]
         slots[slots == size] = 0
 
 
-def first_of_equals(hashes: U64) -> I64:
-    """Give the first place of each distinct hash, ascending."""
-    _, first = np.unique(hashes, return_index=True)
-    first.sort()
-    return first.astype(np.int64, copy=False)
+def intern_codes(
+    marks: U8,
+    table: I32,
+    heap: U8,
+    offsets: NDArray[Any],
+    hashes: U64,
+    sought: U8,
+    starts: I64,
+    lengths: I64,
+    first: int,
+    room: int,
+) -> tuple[I64, I64, int]:
+    """Look texts up, and put those that are not there into the table under the codes from `first` on.
+
+    Parameters
+    ----------
+    marks, table, heap, offsets, hashes, sought, starts, lengths : ndarray
+        As in `find_codes`.
+    first : int
+        How many texts there are.
+    room : int
+        How many new ones there may be.
+
+    Returns
+    -------
+    codes : ndarray of int64, shape (n,)
+    fresh : ndarray of int64
+        The places of the new texts, ascending; their codes ascend too.
+    done : int
+        How many were looked up before there was no room for a new one; codes of
+        the others mean nothing.
+    """
+    codes = find_codes(marks, table, heap, offsets, hashes, sought, starts, lengths)
+    missing = (codes < 0).nonzero()[0]
+    done = len(hashes)
+    if len(missing) == 0:
+        return codes, missing, done
+    _, firsts, inverse = np.unique(hashes[missing], return_index=True, return_inverse=True)
+    leader = missing[firsts[inverse]]
+    same = equal_slices(sought, starts[leader], lengths[leader], sought, starts[missing], lengths[missing])
+    known: dict[bytes, int] = {}
+    for place in (~same).nonzero()[0].tolist():  # Texts of one hash that differ.
+        row = int(missing[place])
+        data = sought[int(starts[row]) : int(starts[row] + lengths[row])].tobytes()
+        leader[place] = known.setdefault(data, row)
+    fresh = np.unique(leader)
+    codes[missing] = first + np.searchsorted(fresh, leader)
+    if len(fresh) > room:
+        done, fresh = int(fresh[room]), fresh[:room]
+    place_codes(marks, table, hashes[fresh], first)
+    return codes, fresh, done
 
 
 def sort_slices(heap: U8, starts: I64, lengths: I64) -> I64:
@@ -277,11 +334,11 @@ class TextKernels(NamedTuple):
     equal_slices: Callable[[U8, I64, I64, U8, I64, I64], Mask]
     compare_slices: Callable[[U8, I64, I64, U8, I64, I64], NDArray[np.int8]]
     gather_slices: Callable[[U8, I64, I64], U8]
-    find_codes: Callable[[I32, U32, U8, NDArray[Any], U64, U8, I64, I64], I64]
-    place_codes: Callable[[I32, U32, int, int], None]
-    first_of_equals: Callable[[U64], I64]
+    find_codes: Callable[[U8, I32, U8, NDArray[Any], U64, U8, I64, I64], I64]
+    place_codes: Callable[[U8, I32, U64, int], None]
+    intern_codes: Callable[[U8, I32, U8, NDArray[Any], U64, U8, I64, I64, int, int], tuple[I64, I64, int]]
 
 
 PLAIN = TextKernels(
-    hash_slices, equal_slices, compare_slices, gather_slices, find_codes, place_codes, first_of_equals
+    hash_slices, equal_slices, compare_slices, gather_slices, find_codes, place_codes, intern_codes
 )

@@ -13,14 +13,18 @@ import numpy as np
 from numba import njit, types
 from numpy.typing import NDArray
 
-from crescando.engine.kernels.texts import I32, I64, U8, U32, U64, Mask, TextKernels
-from crescando.engine.kernels.unaligned import WIDE, copy_wide, load_word
+from crescando.engine.kernels.texts import I32, I64, U8, U64, Mask, TextKernels
+from crescando.engine.kernels.unaligned import WIDE, copy_wide, load_word, prefetch
 
 _GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
 _MIX_1 = np.uint64(0xBF58_476D_1CE4_E5B9)
 _MIX_2 = np.uint64(0x94D0_49BB_1331_11EB)
 _THIRTY, _TWENTY_SEVEN, _THIRTY_ONE, _THIRTY_TWO = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
 _EIGHT = np.uint64(8)
+_AHEAD = 12
+"""What a text needs is on its way into the cache so many texts before its turn (measured)."""
+
+_LOW_BYTE = np.uint64(0xFF)
 _ONES = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 
@@ -28,12 +32,7 @@ def _read(kind: Any) -> Any:
     return types.Array(kind, 1, "C", readonly=True)
 
 
-_BYTES, _INTS, _WORDS, _TAGS = (
-    _read(types.uint8),
-    _read(types.int64),
-    _read(types.uint64),
-    _read(types.uint32),
-)
+_BYTES, _INTS, _WORDS = _read(types.uint8), _read(types.int64), _read(types.uint64)
 
 
 def _compile(*signatures: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -130,6 +129,8 @@ def gather_slices(heap: U8, starts: I64, lengths: I64) -> U8:
     copied = np.empty(total + WIDE, np.uint8)
     done = np.int64(0)
     for row in range(starts.size):
+        if row + _AHEAD < starts.size:
+            prefetch(heap, starts[row + _AHEAD])
         start, length = starts[row], lengths[row]
         if start + length + WIDE <= heap.size:
             for i in range(0, length, WIDE):
@@ -141,15 +142,26 @@ def gather_slices(heap: U8, starts: I64, lengths: I64) -> U8:
     return copied[:total]
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _mark(hashed: Any) -> Any:
+    mark = np.uint8(hashed & _LOW_BYTE)
+    return mark if mark else np.uint8(1)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _slot(hashed: Any, size: Any) -> Any:
+    return np.int64(((hashed >> _THIRTY_TWO) * np.uint64(size)) >> _THIRTY_TWO)
+
+
 def _find_signature(offsets: Any) -> Any:
     table = _read(types.int32)
-    return types.int64[::1](table, _TAGS, _BYTES, _read(offsets), _WORDS, _BYTES, _INTS, _INTS)
+    return types.int64[::1](_BYTES, table, _BYTES, _read(offsets), _WORDS, _BYTES, _INTS, _INTS)
 
 
 @_compile(_find_signature(types.uint32), _find_signature(types.int64))
 def find_codes(
+    marks: U8,
     table: I32,
-    tags: U32,
     heap: U8,
     offsets: NDArray[Any],
     hashes: U64,
@@ -161,56 +173,115 @@ def find_codes(
     found = np.empty(hashes.size, np.int64)
     size = np.int64(table.size)
     for row in range(hashes.size):
-        tag = np.uint32(hashes[row] >> _THIRTY_TWO)
-        slot = (np.int64(tag) * size) >> 32
-        code = np.int64(table[slot])
-        while code >= 0:
-            if tags[code] == tag:
+        if row + _AHEAD < hashes.size:
+            ahead = _slot(hashes[row + _AHEAD], size)
+            prefetch(marks, ahead)
+            prefetch(table, ahead)
+        mark, slot = _mark(hashes[row]), _slot(hashes[row], size)
+        found[row] = -1
+        while marks[slot]:
+            if marks[slot] == mark:
+                code = np.int64(table[slot])
                 begin = np.int64(offsets[code])
                 length = np.int64(offsets[code + 1]) - begin
                 if length == lengths[row] and _same(heap, begin, sought, starts[row], length):
+                    found[row] = code
                     break
             slot += 1
             if slot == size:
                 slot = np.int64(0)
-            code = np.int64(table[slot])
-        found[row] = code
     return found
 
 
-@_compile(types.void(types.int32[::1], _TAGS, types.int64, types.int64))
-def place_codes(table: I32, tags: U32, first: int, stop: int) -> None:
+@_compile(types.void(types.uint8[::1], types.int32[::1], _WORDS, types.int64))
+def place_codes(marks: U8, table: I32, hashes: U64, first: int) -> None:
     """Put codes into a table; see `texts.place_codes`."""
     size = np.int64(table.size)
-    for code in range(first, stop):
-        slot = (np.int64(tags[code]) * size) >> 32
-        while table[slot] >= 0:
+    for row in range(hashes.size):
+        if row + _AHEAD < hashes.size:
+            ahead = _slot(hashes[row + _AHEAD], size)
+            prefetch(marks, ahead)
+            prefetch(table, ahead)
+        slot = _slot(hashes[row], size)
+        while marks[slot]:
             slot += 1
             if slot == size:
                 slot = np.int64(0)
-        table[slot] = code
+        marks[slot] = _mark(hashes[row])
+        table[slot] = first + row
 
 
-@_compile(types.int64[::1](_WORDS))
-def first_of_equals(hashes: U64) -> I64:
-    """Give the first place of each distinct hash; see `texts.first_of_equals`."""
-    size = 16
-    while size < 2 * hashes.size:
-        size *= 2
-    table = np.full(size, -1, np.int64)
-    first = np.empty(hashes.size, np.int64)
-    n_found = 0
+def _intern_signature(offsets: Any) -> Any:
+    return types.Tuple((types.int64[::1], types.int64[::1], types.int64))(
+        types.uint8[::1],
+        types.int32[::1],
+        _BYTES,
+        _read(offsets),
+        _WORDS,
+        _BYTES,
+        _INTS,
+        _INTS,
+        types.int64,
+        types.int64,
+    )
+
+
+@_compile(_intern_signature(types.uint32), _intern_signature(types.int64))
+def intern_codes(
+    marks: U8,
+    table: I32,
+    heap: U8,
+    offsets: NDArray[Any],
+    hashes: U64,
+    sought: U8,
+    starts: I64,
+    lengths: I64,
+    first: int,
+    room: int,
+) -> tuple[I64, I64, int]:
+    """Look texts up and place the new ones; see `texts.intern_codes`."""
+    codes = np.empty(hashes.size, np.int64)
+    fresh = np.empty(hashes.size, np.int64)
+    size = np.int64(table.size)
+    count = np.int64(0)
     for row in range(hashes.size):
-        slot = np.int64(hashes[row] >> _THIRTY_TWO) & (size - 1)
-        while table[slot] >= 0 and hashes[table[slot]] != hashes[row]:
-            slot = (slot + 1) & (size - 1)
-        if table[slot] < 0:
-            table[slot] = row
-            first[n_found] = row
-            n_found += 1
-    return first[:n_found].copy()
+        if row + _AHEAD < hashes.size:
+            ahead = _slot(hashes[row + _AHEAD], size)
+            prefetch(marks, ahead)
+            prefetch(table, ahead)
+        mark, slot = _mark(hashes[row]), _slot(hashes[row], size)
+        start, length = starts[row], lengths[row]
+        code = np.int64(-1)
+        while marks[slot]:
+            if marks[slot] == mark:
+                candidate = np.int64(table[slot])
+                if candidate < first:
+                    begin = np.int64(offsets[candidate])
+                    if np.int64(offsets[candidate + 1]) - begin == length and _same(
+                        heap, begin, sought, start, length
+                    ):
+                        code = candidate
+                        break
+                else:
+                    other = fresh[candidate - first]
+                    if lengths[other] == length and _same(sought, starts[other], sought, start, length):
+                        code = candidate
+                        break
+            slot += 1
+            if slot == size:
+                slot = np.int64(0)
+        if code < 0:
+            if count == room:
+                return codes, fresh[:count], np.int64(row)
+            code = first + count
+            marks[slot] = mark
+            table[slot] = code
+            fresh[count] = row
+            count += 1
+        codes[row] = code
+    return codes, fresh[:count], np.int64(hashes.size)
 
 
 COMPILED = TextKernels(
-    hash_slices, equal_slices, compare_slices, gather_slices, find_codes, place_codes, first_of_equals
+    hash_slices, equal_slices, compare_slices, gather_slices, find_codes, place_codes, intern_codes
 )

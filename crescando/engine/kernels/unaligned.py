@@ -40,6 +40,25 @@ def _copy_wide(context: Any, copied: Any, to: Any, heap: Any, at: Any) -> Any:
     return types.void(copied, types.int64, heap, types.int64), generate
 
 
+def _prefetch(context: Any, array: Any, at: Any) -> Any:
+    """Begin to load what lies at ``array[at]``, without waiting for it."""
+
+    def generate(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = ir.IntType(32)
+        item = target.get_value_type(signature.args[0].dtype)
+        kind = signature.args[0]
+        data = _pointer(target, builder, kind, arguments[0], arguments[1], item)
+        address = builder.bitcast(data, ir.IntType(8).as_pointer())
+        function = builder.module.declare_intrinsic(
+            "llvm.prefetch", [address.type], ir.FunctionType(ir.VoidType(), [address.type, word, word, word])
+        )
+        # For reading, to stay in all caches, data.
+        builder.call(function, [address, word(0), word(3), word(1)])
+        return target.get_dummy_value()
+
+    return types.void(array, types.int64), generate
+
+
 def _pointer(target: Any, builder: Any, kind: Any, array: Any, at: Any, item: Any) -> Any:
     data = target.make_array(kind)(target, builder, array).data
     return builder.bitcast(builder.gep(data, [at]), item.as_pointer())
@@ -47,3 +66,4 @@ def _pointer(target: Any, builder: Any, kind: Any, array: Any, at: Any, item: An
 
 load_word: Any = intrinsic(_load_word)
 copy_wide: Any = intrinsic(_copy_wide)
+prefetch: Any = intrinsic(_prefetch)

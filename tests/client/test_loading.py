@@ -1,0 +1,73 @@
+"""Large loads are cut along the ring: every row once, equal positions in their order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crescando.client import loading
+from crescando.client.columns import column_from_list, take, take_parts
+from crescando.client.intake import take_in
+from crescando.client.loading import load_requests
+from crescando.engine.statement import Column, Kind
+from crescando.schema import ColumnDef, DataType, TableSchema
+
+SCHEMA = TableSchema(
+    "t",
+    (
+        ColumnDef("k", DataType.INT64, False),
+        ColumnDef("n", DataType.INT64),
+        ColumnDef("few", DataType.STRING),
+        ColumnDef("many", DataType.STRING),
+    ),
+    "k",
+).with_ids(1)
+
+
+def loaded(columns: dict[str, list[Any]]) -> list[list[tuple[Any, ...]]]:
+    """Give the rows of each operation."""
+    requests = load_requests(Kind.INSERT, SCHEMA, take_in(SCHEMA, columns))
+    return [list(zip(*(c.to_list() for c in request.parameters), strict=True)) for request in requests]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("n_keys", [2, 40, 10_000])
+def test_every_row_is_sent_once_and_equal_keys_in_order(
+    seed: int, n_keys: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "ROWS_MAX", 16)
+    monkeypatch.setattr(loading, "PARTS", 3)
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(17, 200))
+    columns: dict[str, list[Any]] = {
+        "k": rng.integers(0, n_keys, n).tolist(),
+        "n": list(range(n)),
+        "few": [None if i % 7 == 0 else f"f{i % 3}" for i in range(n)],
+        "many": [None if i % 5 == 0 else "x" * (i % 11) + f"-{i}" for i in range(n)],
+    }
+    operations = loaded(columns)
+    assert {len(rows) for rows in operations[:-1]} == {16}
+    sent = [row for rows in operations for row in rows]
+    assert sorted(sent, key=lambda row: row[1]) == list(zip(*columns.values(), strict=True))
+    for key in set(columns["k"]):
+        numbers = [row[1] for row in sent if row[0] == key]
+        assert numbers == sorted(numbers)
+
+
+@pytest.mark.parametrize("kind", ["few", "many", "all NULL"])
+def test_parts_of_a_column_are_its_rows(kind: str) -> None:
+    texts: dict[str, list[Any]] = {
+        "few": [None if i % 9 == 0 else "ab"[i % 2] for i in range(5_000)],
+        "many": [None if i % 9 == 0 else f"text {i * i % 4_999}" for i in range(5_000)],
+        "all NULL": [None] * 5_000,
+    }
+    column: Column = column_from_list(texts[kind], ColumnDef("c", DataType.STRING))
+    rows = np.random.default_rng(1).permutation(5_000)
+    parts = [rows[:64], rows[64:65], rows[65:3_000], rows[3_000:3_000]]
+    for part, taken in zip(parts, take_parts(column, parts), strict=True):
+        expected = [texts[kind][row] for row in part.tolist()]
+        assert taken.to_list() == expected
+        assert take(column, part).to_list() == expected
+        taken.texts.check()
