@@ -28,6 +28,8 @@ from crescando.routing.rubberband.messages import (
     AddColumn,
     CreateTable,
     DropTable,
+    Suspect,
+    decode_message,
     encode_message,
 )
 from crescando.schema import ColumnDef, DataType, TableSchema
@@ -295,12 +297,28 @@ class SimulatedCluster(World):
     def _is_expendable(self, process: ProcessId) -> bool:
         """Whether every range keeps a live owner, also counting those that may yet be suspected."""
         config = self.assembly.config
-        suspects = self.suspected()
+        suspects = self.suspected() | self._accused() | self._out_of_reach()
         for arc in config.owned_arcs(process):
             others = set(config.live_owners(arc)) - {process} - suspects
             if not any(self.nodes[other].is_alive for other in others):
                 return False
         return True
+
+    def _accused(self) -> set[ProcessId]:
+        """Give whomever a super has ever voted for failed: the vote may be on its way for long."""
+        votes = (
+            decode_message(submitted.batch.message(index).payload)
+            for submitted in self.trace.submitted
+            if submitted.process.role == "super"
+            for index in range(len(submitted.batch))
+        )
+        return {vote.accused for vote in votes if isinstance(vote, Suspect)}
+
+    def _out_of_reach(self) -> set[ProcessId]:
+        """Give whomever a super may be about to accuse: what is paused, and what is cut off from one."""
+        with_supers = [pair for pair in self.network.faults.cut if "super" in (pair[0].role, pair[1].role)]
+        cut = {process for pair in with_supers for process in pair}
+        return cut | {process for process, node in self.nodes.items() if node.is_paused}
 
     def storages(self) -> dict[ProcessId, Storage]:
         """Give the cores of the live storage processes."""

@@ -283,7 +283,8 @@ class Measured(SimulatedCluster):
         leader = self.leader()
         if leader is not None and leader != core.me and len(self._unstable) == LOOKS:
             unstable = set[int]().union(*(entries for _, entries in self._unstable))
-            stale = {known for known in core.record._backlog._learned if known <= self._unstable[0][0]} - unstable
+            backlog = core.record._backlog._learned
+            stale = {known for known in backlog if known <= self._unstable[0][0]} - unstable
             self.peak("backlog of what is stable", len(stale))
         members = core.mseq.config.is_member
         strays = [p for p in core.window.outboxes if not members(p) and p not in core._sessions]

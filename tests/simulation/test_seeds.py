@@ -48,3 +48,13 @@ def test_a_run_depends_on_nothing_but_its_seed() -> None:
 
     assert printed[0] == printed[1]
     assert len(printed[0].splitlines()) == 3
+
+
+def test_nothing_crashes_whose_last_fellow_owner_is_about_to_be_declared_failed() -> None:
+    """A vote on its way counts: a range left without an owner keeps its writers waiting for ever."""
+    seed = 29656
+    verdict = run(seed)
+
+    assert verdict.is_correct, f"seed {seed}: {verdict.violations[:5]}"
+    assert verdict.counted["isolate"], "a live owner was declared failed"
+    assert verdict.counted["crash_storage"], "another one crashed"
