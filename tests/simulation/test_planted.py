@@ -16,7 +16,7 @@ from crescando.errors import CountUnknownError, LostError, RefusedError
 from crescando.roles.client import Client
 from crescando.roles.completion import Completion
 from crescando.roles.flight import InFlight
-from crescando.routing.ecast import router as router_module
+from crescando.routing.ecast import record as record_module
 from crescando.routing.ecast.application import Application
 from crescando.routing.ecast.fellows import Fellows
 from crescando.routing.ecast.messages import Deliver, Inject, Resume, Stable, Welcome
@@ -70,7 +70,7 @@ def route_by_the_config_before_the_last_change(patch: pytest.MonkeyPatch) -> Fac
                 before[id(self)] = config
 
     before: dict[int, Any] = {}
-    patch.setattr(router_module, "MSeq", Stale)
+    patch.setattr(record_module, "MSeq", Stale)
     return Factories()
 
 
@@ -82,7 +82,7 @@ def take_numbers_beyond_a_gap(patch: pytest.MonkeyPatch) -> Factories:
                 self.learned[submission.sender] = max(expected - 1, submission.first - 1)
             super()._append(instance, base, submission, learned)
 
-    patch.setattr(router_module, "MSeq", Greedy)
+    patch.setattr(record_module, "MSeq", Greedy)
     return Factories()
 
 
@@ -136,7 +136,7 @@ def let_two_scopes_overlap(patch: pytest.MonkeyPatch) -> Factories:
         }
         return entry
 
-    patch.setattr(router_module, "entry_of", wide)
+    patch.setattr(record_module, "entry_of", wide)
     return Factories()
 
 
