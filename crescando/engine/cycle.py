@@ -22,6 +22,7 @@ from crescando.engine.keys import I64, Mask
 from crescando.engine.match import Matcher
 from crescando.engine.order import Replay
 from crescando.engine.reader import Reader
+from crescando.engine.sharing import Sharing
 from crescando.engine.table import Block, Table
 from crescando.engine.writer import Tally, Writer
 from crescando.types import KeyRange, ProcessId
@@ -66,6 +67,9 @@ class Cycle:
             for i, g in enumerate(groups)
             if not g.plan.gives_rows
         }
+        reads = {i: matcher for i, matcher in self._matchers.items() if i in self._readers}
+        self._reads = Sharing(reads, table)
+        self._writes = Sharing({i: m for i, m in self._matchers.items() if i not in reads}, table)
 
     @property
     def n_dirty(self) -> int:
@@ -87,14 +91,11 @@ class Cycle:
     def _find_dirty(self, block: Block, live: Mask | None) -> Mask | None:
         """Mark the rows that a write matches at their stored values, or whose key is named."""
         dirty: Mask | None = None
-        for index, group in enumerate(self._groups):
-            if group.plan.is_read or group.plan.gives_rows:
-                continue
-            for found in self._matchers[index].match(block, None, None, live):
-                if dirty is None:
-                    dirty = np.zeros(block.n_rows, np.bool_)
-                dirty[found.rows] = True
-                self._note(group, found.operations)
+        for index, found in self._writes.match(block, live, lambda _: None):
+            if dirty is None:
+                dirty = np.zeros(block.n_rows, np.bool_)
+            dirty[found.rows] = True
+            self._note(self._groups[index], found.operations)
         rows, slots = (None, None) if self._slots is None else self._slots.find(block)
         if rows is not None and len(rows):
             if dirty is None:
@@ -116,26 +117,35 @@ class Cycle:
     def _read(self, block: Block, live: Mask | None, dirty: Mask | None) -> None:
         """Answer reads from the rows that no write touches."""
         arc = block.segment.arc
-        for index, reader in self._readers.items():
+        blind: dict[int, Mask | None] = {}
+
+        def skipped(index: int) -> Mask | None:
+            if index not in blind:
+                blind[index] = self._blind(index, arc)
+            return blind[index]
+
+        for index, found in self._reads.match(block, live, skipped):
             group = self._groups[index]
-            coverage = group.coverage
-            assert coverage is not None
-            skipped = coverage.skipped(arc)
-            if reader.cancelled is not None:
-                skipped = reader.cancelled if skipped is None else skipped | reader.cancelled
-                if skipped.all():
-                    continue
-            for found in self._matchers[index].match(block, None, skipped, live):
-                at, operations, errors = found.rows, found.operations, found.errors
-                kept = coverage.visible(operations, arc, block.positions()[at])
-                if dirty is not None:
-                    touched = dirty[at]
-                    self._note(group, operations[touched])
-                    kept = ~touched if kept is None else kept & ~touched
-                if kept is not None:
-                    at, operations = at[kept], operations[kept]
-                    errors = None if errors is None else errors[kept]
-                reader.add(block, at, operations, errors)
+            at, operations, errors = found.rows, found.operations, found.errors
+            assert group.coverage is not None
+            kept = group.coverage.visible(operations, arc, block.positions()[at])
+            if dirty is not None:
+                touched = dirty[at]
+                self._note(group, operations[touched])
+                kept = ~touched if kept is None else kept & ~touched
+            if kept is not None:
+                at, operations = at[kept], operations[kept]
+                errors = None if errors is None else errors[kept]
+            self._readers[index].add(block, at, operations, errors)
+
+    def _blind(self, index: int, arc: int) -> Mask | None:
+        """Give the reads of a group that see nothing of an arc, or are not waited for any more."""
+        coverage, cancelled = self._groups[index].coverage, self._readers[index].cancelled
+        assert coverage is not None
+        unseen = coverage.skipped(arc)
+        if cancelled is None:
+            return unseen
+        return cancelled if unseen is None else unseen | cancelled
 
     def finish(self, answers: Answers) -> None:
         """Replay the images, put them back, and hand out all answers."""

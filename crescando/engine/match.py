@@ -72,18 +72,24 @@ class Matcher:
     table : Table
         Gives the pools, and the sample by which an access path is chosen.
     evaluator : Evaluator
+
+    Attributes
+    ----------
+    path : Access, Composite, Computed or None
+        How the operations are found.
+    constants : Constants
     """
 
     def __init__(
         self, plan: Plan, constants: Constants, operations: I64, table: Table, evaluator: Evaluator
     ) -> None:
         self._plan = plan
-        self._constants = constants
+        self.constants = self._constants = constants
         self._operations = operations
         self._evaluator = evaluator
         self._table = table
-        path = self._choose()
-        self._join = None if path is None else self._make(path, operations)
+        self.path = self._choose()
+        self._made: Join | ComputedJoin | None = None
 
     def match(
         self, source: Source, rows: I64 | None, skipped: Mask | None = None, live: Mask | None = None
@@ -100,22 +106,47 @@ class Matcher:
         live : ndarray of bool, shape (source.n_rows,), or None
             Rows to look at, if `rows` is None: for tombstones, of which there are few.
         """
-        if self._join is None and live is not None and rows is None:
+        join = self._join()
+        if join is None and live is not None and rows is None:
             rows = live.nonzero()[0]
         if source.n_rows == 0 or (rows is not None and len(rows) == 0):
             return
-        if self._join is None:
+        if join is None:
             some = source if rows is None else Selection(source, rows)
             for matched in self._match_all(some, skipped):
                 yield matched if rows is None else replace(matched, rows=rows[matched.rows])
             return
-        for at, operations, rest in self._candidates(self._join, source, rows):
-            kept = None if skipped is None else ~skipped[operations]
-            if live is not None:
-                kept = live[at] if kept is None else kept & live[at]
-            if kept is not None:
-                at, operations = at[kept], operations[kept]
-            yield from self._filter(source, at, operations, rest)
+        for at, operations, rest in self._candidates(join, source, rows):
+            yield from self._check(source, at, operations, rest, skipped, live)
+
+    def check(
+        self, source: Source, rows: I64, operations: I64, skipped: Mask | None, live: Mask | None
+    ) -> Iterator[Matched]:
+        """Give the matching ones of pairs for which the comparisons of `path` hold."""
+        assert isinstance(self.path, Access)
+        yield from self._check(source, rows, operations, self.path.rest, skipped, live)
+
+    def _check(
+        self,
+        source: Source,
+        rows: I64,
+        operations: I64,
+        rest: tuple[Term, ...],
+        skipped: Mask | None,
+        live: Mask | None,
+    ) -> Iterator[Matched]:
+        kept = None if skipped is None else ~skipped[operations]
+        if live is not None:
+            kept = live[rows] if kept is None else kept & live[rows]
+        if kept is not None:
+            rows, operations = rows[kept], operations[kept]
+        yield from self._filter(source, rows, operations, rest)
+
+    def _join(self) -> Join | ComputedJoin | None:
+        """Give the operations' index; made when it is first needed."""
+        if self._made is None and self.path is not None:
+            self._made = self._make(self.path, self._operations)
+        return self._made
 
     def _candidates(
         self, join: Join | ComputedJoin, source: Source, rows: I64 | None
@@ -129,13 +160,21 @@ class Matcher:
             return ComputedJoin(path, self._constants, operations, self._evaluator)
         return Join(path, self._table, self._constants, operations)
 
-    def _choose(self) -> Path | None:
-        """Choose the access path that costs least on a sample of the rows."""
+    def costs(self) -> list[tuple[Path, float]]:
+        """Give every access path, and its estimated time per row in that of one look into a bitmap."""
+        return [(path, self._cost(path)) for path in self._paths()]
+
+    def _paths(self) -> list[Path]:
         plan = self._plan
         paths: list[Path] = [*plan.accesses, *plan.composites]
         paths.extend(
             path for path in plan.computed if is_shared(path.term, self._constants, self._operations)
         )
+        return paths
+
+    def _choose(self) -> Path | None:
+        """Choose the access path that costs least on a sample of the rows."""
+        paths = self._paths()
         if len(paths) <= 1:
             return paths[0] if paths else None
         costs = [self._cost(path) for path in paths]

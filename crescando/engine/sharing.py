@@ -1,0 +1,129 @@
+"""Shapes that share an indexed column: one look at each row for the operations of all of them.
+
+Rules of the file: shapes with the same comparison of one column and different
+rests, projections or assignments have their constants in one index; the pairs
+it gives are split by shape, and each shape checks its own rest on them. What is
+found is the same as shape by shape, in another order. Composite and computed
+paths, and shapes without a path, go alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from crescando.engine import kernels
+from crescando.engine.frame import Source
+from crescando.engine.index import IntervalIndex, Pairs, PointIndex
+from crescando.engine.join import access_keys, bounds
+from crescando.engine.keys import I64, Mask
+from crescando.engine.match import Matched, Matcher
+from crescando.engine.plan import Access
+from crescando.engine.table import Table
+
+Skipped = Callable[[int], Mask | None]
+"""Gives the operations of a group to leave out."""
+
+
+class SharedJoin:
+    """The constants of several groups, indexed by one column.
+
+    Parameters
+    ----------
+    matchers : mapping of int to Matcher
+        By index of the group; the paths of all compare the same column, all with
+        points or all with intervals.
+    table : Table
+    """
+
+    def __init__(self, matchers: Mapping[int, Matcher], table: Table) -> None:
+        self._table = table
+        self._paths: list[Access] = []
+        self._constants = []
+        self._groups = list(matchers)
+        for matcher in matchers.values():
+            assert isinstance(matcher.path, Access)
+            self._paths.append(matcher.path)
+            self._constants.append(matcher.constants)
+        sizes = np.array([constants.n for constants in self._constants])
+        self._starts = np.cumsum(sizes) - sizes
+        self._place = np.repeat(np.arange(len(sizes)), sizes)
+        self._build()
+
+    def _count_texts(self) -> int:
+        pool = self._table.pools.get(self._paths[0].column)
+        return 0 if pool is None else len(pool)
+
+    def _build(self) -> None:
+        self._n_texts = self._count_texts()
+        lows, highs, owners = [], [], []
+        for path, constants, start in zip(self._paths, self._constants, self._starts, strict=True):
+            low, high, owner = bounds(path, self._table, constants)
+            kept = (low <= high).nonzero()[0]
+            lows.append(low[kept])
+            highs.append(high[kept])
+            owners.append(owner[kept] + start)
+        low, high, owner = np.concatenate(lows), np.concatenate(highs), np.concatenate(owners)
+        is_point = self._paths[0].is_point
+        self._index = PointIndex(low, owner) if is_point else IntervalIndex(low, high, owner)
+
+    def probe(self, source: Source) -> Iterator[tuple[int, Pairs]]:
+        """Give the pairs for which the comparisons hold, group by group, in pieces."""
+        if self._n_texts != self._count_texts():
+            self._build()
+        column = source.column(self._paths[0].column)
+        for rows, owners in self._index.probe(access_keys(self._paths[0], column)):
+            if column.valid is not None:
+                known = column.valid[rows].nonzero()[0]
+                rows, owners = rows[known], owners[known]
+            yield from self._split(rows, owners)
+
+    def _split(self, rows: I64, owners: I64) -> Iterator[tuple[int, Pairs]]:
+        """Give pairs of rows and numbers of operations among all as pairs of each group."""
+        place = self._place[owners]
+        order, offsets = kernels.active().group_order(place, len(self._groups))
+        for found in (offsets[1:] > offsets[:-1]).nonzero()[0].tolist():
+            some = order[offsets[found] : offsets[found + 1]]
+            yield self._groups[found], (rows[some], owners[some] - self._starts[found])
+
+
+class Sharing:
+    """Matchers of one batch, ready to be matched with the blocks of a scan.
+
+    Parameters
+    ----------
+    matchers : mapping of int to Matcher
+        By index of the group.
+    table : Table
+    """
+
+    def __init__(self, matchers: Mapping[int, Matcher], table: Table) -> None:
+        self._matchers = matchers
+        alike: dict[tuple[int, bool], dict[int, Matcher]] = {}
+        for index, matcher in matchers.items():
+            if isinstance(matcher.path, Access):
+                key = matcher.path.column, matcher.path.is_point
+                alike.setdefault(key, {})[index] = matcher
+        shared = [some for some in alike.values() if len(some) > 1]
+        self._joins = [SharedJoin(some, table) for some in shared]
+        self._alone = [index for index in matchers if not any(index in some for some in shared)]
+
+    def match(self, source: Source, live: Mask | None, skipped: Skipped) -> Iterator[tuple[int, Matched]]:
+        """Give the matching pairs of each group, in pieces.
+
+        Parameters
+        ----------
+        source : Source
+        live : ndarray of bool, shape (source.n_rows,), or None
+        skipped : callable
+        """
+        if source.n_rows == 0:
+            return
+        for index in self._alone:
+            for found in self._matchers[index].match(source, None, skipped(index), live):
+                yield index, found
+        for join in self._joins:
+            for index, (rows, operations) in join.probe(source):
+                for found in self._matchers[index].check(source, rows, operations, skipped(index), live):
+                    yield index, found
