@@ -13,15 +13,18 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
-from crescando.client.base import Pending, ReadOutcome, Request
+from crescando.client.base import Explanation, Pending, ReadOutcome, Request
 from crescando.client.promise import Promise
+from crescando.engine.statement import encode_parameters
 from crescando.errors import ClosedError, DeadlineError, OperationError, UnknownTableError
 from crescando.loop import LoopThread
 from crescando.pump import Pump
 from crescando.roles.client import Client
 from crescando.roles.completion import Completion
+from crescando.roles.messages import Explain, ReadReplica
 from crescando.routing.rubberband.config import Rubberband
 from crescando.routing.rubberband.messages import (
     CreateTable,
@@ -211,7 +214,39 @@ class LoopBackend:
                 _resolve(done, completion.outcome)
 
         def start() -> None:
-            self.core.read_replica(self._call_back(answered), process, schema.id, key_range, columns)
+            self.core.ask(
+                self._call_back(answered),
+                process,
+                lambda number: ReadReplica(number, schema.id, key_range, columns),
+            )
+            self._pump.need_turn()
+
+        self._in_loop(start, done)
+        return done
+
+    def explain(self, request: Request) -> Future[tuple[Explanation, ...]]:
+        """Ask every storage process that can be reached; see `Backend.explain`."""
+        done: Future[Any] = Future()
+        found: list[Explanation] = []
+        errors: list[Exception] = []
+        shape, parameters = request.shape.encode(), encode_parameters(request.shape, request.parameters)
+
+        def start() -> None:
+            asked = tuple(self.core.reachable)
+
+            def answered(completion: Completion) -> None:
+                if isinstance(completion.outcome, Explanation):
+                    found.append(completion.outcome)
+                else:
+                    errors.append(completion.error or ClosedError("no answer"))
+                if len(found) + len(errors) == len(asked):
+                    _resolve(done, tuple(sorted(found, key=lambda each: each.process)))
+
+            for process in asked:
+                question = partial(Explain, shape=shape, parameters=parameters)
+                self.core.ask(self._call_back(answered), process, question)
+            if not asked:
+                _resolve(done, ())
             self._pump.need_turn()
 
         self._in_loop(start, done)

@@ -40,6 +40,8 @@ from crescando.errors import RemoteProtocolError
 from crescando.roles.messages import (
     Answered,
     Attach,
+    Explain,
+    Explains,
     Forget,
     Inquire,
     Inquired,
@@ -117,6 +119,8 @@ WireMessage = (
     | Results
     | Answered
     | Attach
+    | Explain
+    | Explains
     | Forget
     | Inquire
     | Inquired

@@ -17,13 +17,14 @@ import msgspec
 from crescando.client.block import Piece
 from crescando.client.promise import Promise
 from crescando.engine.aggregate import States
-from crescando.engine.base import Count
+from crescando.engine.base import Count, Explained
 from crescando.engine.statement import Column, Shape
 from crescando.schema import TableSchema
-from crescando.types import KeyRange, Position, Scope
+from crescando.types import KeyRange, Position, ProcessId, Scope
 
 __all__ = [
     "Backend",
+    "Explanation",
     "Groups",
     "Isolation",
     "Pending",
@@ -75,6 +76,55 @@ class Step:
 
     shape: Shape
     parameters: tuple[Any, ...]
+
+
+class Explanation(msgspec.Struct, frozen=True, array_like=True):
+    """What one storage process says of an operation that is not executed.
+
+    Attributes
+    ----------
+    process : ProcessId
+    explained : Explained
+        How its engine would find the rows; ``paths[0]`` is the index it would use.
+    cycle_s, cycle_operations : float
+        What its last cycles took, and how many operations shared one.
+    queued : int
+        What waits for a cycle.
+    backlog_s : float
+        How long that is expected to take.
+    scan_s, each_s : float
+        What this shape costs a cycle, learned: once, and for each of its operations.
+    """
+
+    process: ProcessId
+    explained: Explained
+    cycle_s: float
+    cycle_operations: float
+    queued: int
+    backlog_s: float
+    scan_s: float
+    each_s: float
+
+    @property
+    def expected_s(self) -> float:
+        """When to expect the result: behind the running cycle and what waits, with the next one."""
+        return self.cycle_s + self.backlog_s + self.scan_s + self.each_s
+
+    def __str__(self) -> str:
+        found = self.explained
+        if found.fault:
+            return f"{self.process}: not executed: {found.fault}"
+        lines = [
+            f"{self.process}: {found.statement} on {found.table}, {found.n_rows:,} rows in "
+            f"{found.n_blocks:,} blocks, kernels in {found.kernels}",
+            *(
+                f"  {'by' if place == 0 else 'or'} {path.kind}: {path.text} (cost {path.cost:.1f} a row)"
+                for place, path in enumerate(found.paths)
+            ),
+            f"  cycles of {1e3 * self.cycle_s:.1f} ms share {self.cycle_operations:.0f} operations; "
+            f"{self.queued:,} wait; result expected in {1e3 * self.expected_s:.1f} ms",
+        ]
+        return "\n".join(lines)
 
 
 @dataclass(slots=True)
@@ -178,6 +228,10 @@ class Backend(Protocol):
         ClosedError
             If the session or store is closed.
         """
+        ...
+
+    def explain(self, request: Request) -> Future[tuple[Explanation, ...]]:
+        """Ask every storage process that can be reached what it would do, outside the order."""
         ...
 
     def cancel(self, pendings: tuple[Pending, ...]) -> None:

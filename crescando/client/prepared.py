@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from crescando.client.base import Request
+from crescando.client.base import Explanation, Request
 from crescando.client.flight import Again, Catalog, Desk, Flight
 from crescando.client.form import TooManyConstants, form_of, without_constants
-from crescando.client.handles import ReadHandle, WriteHandle
+from crescando.client.handles import ControlHandle, ReadHandle, WriteHandle
 from crescando.client.merging import Finish
 from crescando.client.slot import Value
 from crescando.client.template import Params, Prepared, Template, bind_returning
@@ -97,6 +97,22 @@ class PreparedStatement(Generic[H]):
         prepared = self._current()
         request = prepared.request(params)
         return BoundOperation(request, partial(self._again, params), partial(self._handle, prepared.schema))
+
+    def explain(self, params: Params = (), *, timeout_s: float | None = None) -> tuple[Explanation, ...]:
+        """Ask every storage process how it would execute one operation, which is not executed.
+
+        Returns
+        -------
+        tuple of Explanation
+            One per process that can be reached; ``str`` of one is meant to be read.
+        """
+        request = self._current().requests([params])[0]
+        self._desk.check_usable()
+        future = self._desk.backend.explain(request)
+        handle: ControlHandle[tuple[Explanation, ...]] = ControlHandle(
+            self._desk, future, lambda told: told, f"an explanation about table {self._table!r}"
+        )
+        return handle.result(timeout_s)
 
     def _current(self) -> Prepared:
         schema = self._desk.schema(self._table)

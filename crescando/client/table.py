@@ -13,7 +13,7 @@ from functools import partial
 from typing import Generic, TypeVar, get_args
 
 from crescando.client.answer import Answer
-from crescando.client.base import Isolation
+from crescando.client.base import Explanation, Isolation
 from crescando.client.flight import Desk
 from crescando.client.handles import ReadHandle, WriteHandle
 from crescando.client.having import Clauses
@@ -321,6 +321,22 @@ class Table:
         """Submit a `count` and give its handle."""
         template = aggregate_template(where, {"count": AggregateCall("count", None)})
         return self._read(_Read(_isolated(template, isolation), lambda: count_answer, "count"), params)
+
+    def explain(
+        self,
+        where: Where = None,
+        params: Params = (),
+        *,
+        columns: Columns = None,
+        timeout_s: float | None = None,
+    ) -> tuple[Explanation, ...]:
+        """Ask every storage process how it would find the rows of a `select`; nothing is read.
+
+        Other statements are explained by their prepared form: ``prepare_update(...).explain(params)``.
+        """
+        template = read_template(columns, where)
+        statement: PreparedRead = PreparedStatement(self._desk, self.name, template, None)
+        return statement.explain(params, timeout_s=timeout_s)
 
     # Prepared statements.
     def prepare_select(

@@ -8,7 +8,7 @@ of a clock, of chance, of other operations' presence or of its own layout.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from crescando.engine.aggregate import States, column_bytes
 from crescando.engine.operations import Entry
-from crescando.engine.statement import Column, Scalar
+from crescando.engine.statement import Column, Scalar, Shape
 from crescando.schema import TableSchema
 from crescando.types import KeyRange, ProcessId, Scope
 
@@ -184,6 +184,51 @@ class Results(msgspec.Struct, frozen=True, array_like=True, tag="results"):
         return answers + returned + OUTCOME_BYTES * n_others
 
 
+class AccessPath(msgspec.Struct, frozen=True, array_like=True):
+    """One way to find the rows of an operation.
+
+    Attributes
+    ----------
+    text : str
+        What is looked at, with ``?`` for constants.
+    kind : str
+        ``point``, ``list``, ``range``, ``prefix``, ``composite`` or ``computed``: through an index
+        of the batch's constants; ``scan``: the predicate itself, on every row; ``key``: of rows given.
+    cost : float
+        Estimated time per row, in that of one look into an index.
+    """
+
+    text: str
+    kind: str
+    cost: float
+
+
+class Explained(msgspec.Struct, frozen=True, array_like=True):
+    """How an engine would execute an operation.
+
+    Attributes
+    ----------
+    statement, table : str
+        Kind of statement, and name.
+    n_rows, n_blocks : int
+        What a scan reads here.
+    paths : tuple of AccessPath
+        The first is taken.
+    kernels : str
+        ``numba``, ``numpy``, or ``python`` for an engine that has none.
+    fault : str
+        Why it would not execute it; everything else is empty then.
+    """
+
+    statement: str = ""
+    table: str = ""
+    n_rows: int = 0
+    n_blocks: int = 0
+    paths: tuple[AccessPath, ...] = ()
+    kernels: str = ""
+    fault: str = ""
+
+
 Cancelled = Callable[[], Collection[tuple[ProcessId, int]]]
 """Gives the reads, by sender and number, for whose answers nobody waits any more: the same
 object as long as nothing has changed. Called between two blocks."""
@@ -233,6 +278,10 @@ class Engine(Protocol):
             whatever their scope: the storage role keeps the counts and sends
             those of the scope. `Results.process` is left to the role.
         """
+        ...
+
+    def explain(self, shape: Shape, parameters: tuple[Any, ...]) -> Explained:
+        """Tell how an operation would be executed, without executing it; one that cannot be is a fault."""
         ...
 
     def digest(self, table: int, key_range: KeyRange) -> bytes:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
 from crescando.engine.answers import Answers
-from crescando.engine.base import Cancelled, Results
+from crescando.engine.base import Cancelled, Explained, Results
 from crescando.engine.constants import Constants
 from crescando.engine.cycle import Cycle
 from crescando.engine.digest import digest_columns
 from crescando.engine.evaluator import Evaluator
+from crescando.engine.explain import explain
 from crescando.engine.export import export_columns
 from crescando.engine.group import Group, cover
 from crescando.engine.keys import Mask
@@ -103,6 +105,21 @@ class ScanEngine:
         self._executed = int(last.position[-1]) if isinstance(last, Operations) else last.position
         self._count(n_operations)
         return answers.results(self._executed)
+
+    def explain(self, shape: Shape, parameters: tuple[Any, ...]) -> Explained:
+        """Tell how an operation would be executed; see `engine.base.Engine.explain`."""
+        table = self._tables.get(shape.table)
+        if table is None:
+            return Explained(fault=f"table {shape.table} does not exist")
+        plan = self._plan(shape, table)
+        if isinstance(plan, Exception):
+            return Explained(fault=str(plan))
+        try:
+            validate_parameters(shape, table.schema, parameters)
+        except (StaleShape, StatementError) as fault:
+            return Explained(fault=str(fault))
+        with np.errstate(all="ignore"):
+            return explain(table, plan, parameters, self._evaluator, self._block_rows)
 
     def digest(self, table: int, key_range: KeyRange) -> bytes:
         """Give the order-free digest of the logical rows in a ring range."""

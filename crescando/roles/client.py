@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from crescando.client.base import ReadOutcome, Request, SchemaChanged
@@ -40,7 +40,7 @@ from crescando.roles.contact import Contact
 from crescando.roles.flight import READ, InFlight
 from crescando.roles.inquiry import GivenUp, Inquiries
 from crescando.roles.limits import ClientLimits
-from crescando.roles.messages import Answered, Attach, Inquired, Ping, Pong, Taken
+from crescando.roles.messages import Answered, Attach, Explains, Inquired, Ping, Pong, Taken
 from crescando.roles.outbox import is_long
 from crescando.roles.payload import Packing, spread
 from crescando.roles.quorum import QuorumWatch
@@ -51,7 +51,7 @@ from crescando.roles.snapshot import SnapshotReads
 from crescando.routing.base import ExpelledEvent, Multicast, StableEvent
 from crescando.routing.batch import Message, submission
 from crescando.routing.ecast.messages import ConfigRequest, ConfigState, Quorum, ReadRefused, Welcome
-from crescando.types import KeyRange, MessageKind, Position, ProcessId, Verdict
+from crescando.types import MessageKind, Position, ProcessId, Verdict
 
 
 class Client:
@@ -82,7 +82,7 @@ class Client:
         self.multicast = multicast
         self.resubmitted = 0
         self._storages = dict.fromkeys(storages)
-        self._open: dict[ProcessId, None] = {}
+        self.reachable: dict[ProcessId, None] = {}
         self._reconnects = Reconnects()
         self._waiting: deque[tuple[int, Request]] = deque()
         self._operations: dict[int, InFlight] = {}
@@ -166,14 +166,12 @@ class Client:
         """Wait no more for some reads; what is no read, or has its outcome, is left alone."""
         self._receipts.cancel(tokens)
 
-    def read_replica(
-        self, token: int, process: ProcessId, table: int, key_range: KeyRange, columns: tuple[int, ...]
-    ) -> None:
-        """Ask one replica for its rows of a range."""
-        if process not in self._open:
+    def ask(self, token: int, process: ProcessId, question: Callable[[int], Any]) -> None:
+        """Ask one storage process something outside the order, in a message with a number."""
+        if process not in self.reachable:
             self._completions.append(no_session(token, process))
         else:
-            self._out.send.append((process, self._replicas.ask(token, process, table, key_range, columns)))
+            self._out.send.append((process, question(self._replicas.ask(token, process))))
 
     def numbers(self) -> dict[int, int]:
         """Give the message number of each data operation that has no outcome yet, by token."""
@@ -194,7 +192,7 @@ class Client:
         self._reconnects.drop(peer)
         if peer in self._storages:
             self._contact.on_connected(peer, now_s)
-            self._open[peer] = None
+            self.reachable[peer] = None
             self._out.send.append((peer, Attach()))
             self._out.send.append((peer, Answered(self._receipts.answered)))
             # Results sent while there was no session are gone.
@@ -211,7 +209,7 @@ class Client:
             self._watch.on_disconnected(peer)
             self.multicast.on_disconnected(peer, now_s)
             return
-        self._open.pop(peer, None)
+        self.reachable.pop(peer, None)
         self._contact.on_disconnected(peer, now_s)
         self._inquiries.suspect()
         self._reconnects.plan(peer, now_s + self.limits.inquire_s)
@@ -238,6 +236,8 @@ class Client:
                 self._on_results(message)
             case Inquired():
                 self._on_inquired(peer, message)
+            case Explains():
+                self._completions += self._replicas.explained(message)
             case ReadRefused():
                 for read in self._snapshots.on_refused(message, now_s):
                     self._fail(read, RefusedError(message.reason))
@@ -566,16 +566,16 @@ class Client:
 
     def _inquire(self, now_s: float) -> None:
         """Ask every reachable owner about stable operations that lack an outcome."""
-        question = self._inquiries.look(self._operations, self._open, now_s, n_owners=len(self._storages))
+        question = self._inquiries.look(self._operations, self.reachable, now_s, n_owners=len(self._storages))
         if question is not None:
-            self._out.send.extend((peer, question) for peer in self._open)
+            self._out.send.extend((peer, question) for peer in self.reachable)
 
     def _give_up(self, given_up: GivenUp) -> None:
         """Take it that an outcome died with whoever knew it."""
         operation = given_up.operation
         if not operation.is_read:
             self._fail(operation, CountUnknownError(given_up.reason))
-        elif self._open:
+        elif self.reachable:
             self._resubmit(operation)
         else:
             self._fail(operation, ReadLostError(f"{given_up.reason}; retry the read"))
@@ -591,7 +591,7 @@ class Client:
         """Let the owners forget what nobody will ask for."""
         lowest = next(iter(self._operations), self.multicast.next_number)
         for message in self._receipts.take(lowest, is_idle=not self._operations):
-            self._out.send.extend((peer, message) for peer in self._open)
+            self._out.send.extend((peer, message) for peer in self.reachable)
 
     def _ask_config(self) -> None:
         lead = self.multicast.lead

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from crescando.client.base import ReadOutcome, WriteOutcome
+from crescando.client.base import Explanation, ReadOutcome, WriteOutcome
 
 
 class Completion(msgspec.Struct, frozen=True):
@@ -16,12 +16,12 @@ class Completion(msgspec.Struct, frozen=True):
         What the user called it.
     is_stable : bool
         True if this tells only that the operation is stable.
-    outcome : ReadOutcome, WriteOutcome, bytes or None
+    outcome : ReadOutcome, WriteOutcome, Explanation, bytes or None
         Of a data operation; of a configuration request, the encoded Config.
     error : Exception or None
     """
 
     token: int
     is_stable: bool = False
-    outcome: ReadOutcome | WriteOutcome | bytes | None = None
+    outcome: ReadOutcome | WriteOutcome | Explanation | bytes | None = None
     error: Exception | None = None

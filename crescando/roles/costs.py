@@ -24,6 +24,9 @@ LEARNED = 0.5
 SURPRISE_MAX = 8.0
 """A cycle may have been held up by something else; so much of that is believed at most."""
 
+MEAN_OF = 0.1
+"""Share of the last cycle in the mean."""
+
 SHAPES_MAX = 8_192
 
 
@@ -35,6 +38,19 @@ class Cost:
     """Kept, so that no other takes its identity."""
     scan_s: float = SCAN_S
     each_s: float = EACH_S
+
+
+class Mean:
+    """What recent cycles took, and how many operations shared one."""
+
+    def __init__(self) -> None:
+        self.cycle_s = self.operations = 0.0
+
+    def add(self, took_s: float, n: int) -> None:
+        """Take one more into account; the last few count most."""
+        weight = MEAN_OF if self.operations else 1.0
+        self.cycle_s += weight * (took_s - self.cycle_s)
+        self.operations += weight * (n - self.operations)
 
 
 class Costs:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from crescando.engine.base import Cancelled, Engine, Results
-from crescando.engine.statement import Operation
+from crescando.engine.base import Cancelled, Engine, Explained, Results
+from crescando.engine.statement import Operation, Shape
 from crescando.schema import TableSchema
+from crescando.types import ProcessId
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +34,23 @@ class TableChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """Somebody asks what would be done with an operation."""
+
+    asker: ProcessId
+    request: int
+    shape: Shape
+    parameters: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Execution:
     """One cycle's work: runs of operations, and catalog changes between them."""
 
     steps: tuple[tuple[Operation, ...] | TableChange, ...]
     upto: int
     cancelled: Cancelled | None = None
+    questions: tuple[Question, ...] = ()
     weighs: bool = False
     """Whether to tell what the engine holds afterwards."""
 
@@ -57,9 +70,10 @@ class Execution:
                 step.carry_out(engine)
             else:
                 results.extend(engine.execute(step, self.cancelled))
+        told = tuple((each, engine.explain(each.shape, each.parameters)) for each in self.questions)
         took_s = 0.0 if clock is None else clock() - begin_s
         n_bytes = sum(each.n_bytes for each in results) + engine.statistics()["bytes"] if self.weighs else 0
-        return Executed(tuple(results), self.upto, took_s, n_bytes)
+        return Executed(tuple(results), self.upto, took_s, n_bytes, told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +89,11 @@ class Executed:
         How long it took; 0 if the driver has no clock.
     n_bytes : int
         What the engine and these results hold, if that was to be told.
+    told : tuple of (Question, Explained)
     """
 
     results: tuple[Results, ...]
     upto: int
     took_s: float = 0.0
     n_bytes: int = 0
+    told: tuple[tuple[Question, Explained], ...] = ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from crescando.client.base import Explanation
 from crescando.engine.base import Failed, Written
 from crescando.types import KeyRange, Scope
 
@@ -73,6 +74,21 @@ class ReadReplica(msgspec.Struct, frozen=True, array_like=True, tag="read-replic
     table: int
     key_range: KeyRange
     columns: tuple[int, ...]
+
+
+class Explain(msgspec.Struct, frozen=True, array_like=True, tag="explain"):
+    """Ask what a storage process would do with an operation, as encoded in `engine.statement`."""
+
+    request: int
+    shape: bytes
+    parameters: bytes
+
+
+class Explains(msgspec.Struct, frozen=True, array_like=True, tag="explains"):
+    """The answer to `Explain`."""
+
+    request: int
+    explanation: Explanation
 
 
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag="ping"):

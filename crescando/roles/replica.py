@@ -1,4 +1,4 @@
-"""A client's reads of exactly one replica, which go around the order and are never sent again."""
+"""A client's questions to exactly one replica, which go around the order and are never sent again."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from crescando.client.base import Groups, Piece, ReadOutcome
 from crescando.errors import CrescandoError
 from crescando.roles.completion import Completion
-from crescando.roles.messages import ReadReplica
-from crescando.types import KeyRange, Position, ProcessId
+from crescando.roles.messages import Explains
+from crescando.types import Position, ProcessId
 
 
 def no_session(token: int, process: ProcessId) -> Completion:
@@ -32,13 +32,16 @@ class ReplicaReads:
     def __len__(self) -> int:
         return len(self._open)
 
-    def ask(
-        self, token: int, process: ProcessId, table: int, key_range: KeyRange, columns: tuple[int, ...]
-    ) -> ReadReplica:
-        """Give what to send to the replica."""
+    def ask(self, token: int, process: ProcessId) -> int:
+        """Give the number of a question to a process."""
         request = next(self._numbers)
         self._open[request] = (token, process)
-        return ReadReplica(request, table, key_range, columns)
+        return request
+
+    def explained(self, message: Explains) -> list[Completion]:
+        """Give what an explanation ends."""
+        token = self.take(-message.request)
+        return [] if token is None else [Completion(token, outcome=message.explanation)]
 
     def is_open(self, number: int) -> bool:
         """Say whether an answer is to one of these."""

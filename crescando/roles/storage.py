@@ -18,7 +18,8 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
-from crescando.engine.base import Failed, Results
+from crescando.client.base import Explanation
+from crescando.engine.base import Explained, Failed, Results
 from crescando.engine.statement import (
     ColumnRef,
     Kind,
@@ -31,11 +32,23 @@ from crescando.engine.statement import (
 )
 from crescando.process import Output, earliest
 from crescando.roles.admission import Admission, Load
-from crescando.roles.cycles import Executed, Execution, TableChange
+from crescando.roles.costs import Mean
+from crescando.roles.cycles import Executed, Execution, Question, TableChange
 from crescando.roles.decoding import decode_together
 from crescando.roles.ledger import Ledger, Ledgers
 from crescando.roles.memory import UNLIMITED, Memory
-from crescando.roles.messages import Answered, Attach, Forget, Inquire, Ping, Pong, ReadReplica, Taken
+from crescando.roles.messages import (
+    Answered,
+    Attach,
+    Explain,
+    Explains,
+    Forget,
+    Inquire,
+    Ping,
+    Pong,
+    ReadReplica,
+    Taken,
+)
 from crescando.roles.outbox import Outbox, numbers_of
 from crescando.routing.base import Config, ExpelledEvent, Multicast, ReadsEvent
 from crescando.routing.batch import Delivery, Message
@@ -158,6 +171,8 @@ class Storage:
         self._shapes: dict[bytes, Shape | None] = {}
         self._shapes_bytes = 0
         self._replica_reads: list[tuple[ProcessId, ReadReplica]] = []
+        self._questions: list[Question] = []
+        self._mean = Mean()
         self._called_off: dict[ProcessId, set[int]] = {}
         """Reads that clients have called off since the last turn."""
         self._cancelled: frozenset[tuple[ProcessId, int]] = frozenset()
@@ -203,6 +218,8 @@ class Storage:
                 self._out.send.append((peer, self._ledger(peer).answer(message)))
             case ReadReplica():
                 self._on_read_replica(peer, message)
+            case Explain():
+                self._on_explain(peer, message)
             case Ping():
                 self._out.send.append((peer, Pong(message.sent_s, self.memory.is_full)))
             case _:
@@ -214,6 +231,10 @@ class Storage:
         self._cycle_bytes = 0
         if self._load is not None:
             self._waiting.costs.learn(self._load.weights, result.took_s)
+            if self._load.n:
+                self._mean.add(result.took_s or now_s - self._busy_since_s, self._load.n)
+        for question, explained in result.told:
+            self._tell(question, explained)
         self.executed = max(self.executed, result.upto)
         unsent = sum(outbox.n_bytes for outbox in self._clients.values())
         self._out.stop = self.memory.look(result.n_bytes + unsent + self._waiting.n_bytes)
@@ -235,7 +256,8 @@ class Storage:
         for client, numbers in self._called_off.items():
             self._call_off(client, numbers)
         self._called_off.clear()
-        if not self._is_busy and not self._out.stop and (self._waiting or self._replica_reads):
+        has_work = bool(self._waiting or self._replica_reads or self._questions)
+        if has_work and not self._is_busy and not self._out.stop:
             self._out.execute = self._next_cycle()
             self._is_busy, self._busy_since_s = True, now_s
         self._ledgers.flush(now_s)
@@ -423,7 +445,39 @@ class Storage:
         if run:
             steps.append(tuple(run))
         self._cancelled = frozenset()
-        return Execution(tuple(steps), upto, lambda: self._cancelled, weighs=self.memory.is_limited)
+        questions, self._questions = tuple(self._questions), []
+        return Execution(tuple(steps), upto, lambda: self._cancelled, questions, self.memory.is_limited)
+
+    def _on_explain(self, peer: ProcessId, message: Explain) -> None:
+        """Let the next cycle tell what the engine would do."""
+        fault = "too many questions wait; ask again later"
+        if len(self._questions) < self.limits.replica_reads:
+            fault = "the operation is malformed"
+            shape = self._shape(message.shape)
+            try:
+                if shape is not None:
+                    parameters = decode_parameters(shape, message.parameters)
+                    self._questions.append(Question(peer, message.request, shape, parameters))
+                    return
+            except (msgspec.MsgspecError, ValueError, TypeError, IndexError, RecursionError):
+                pass
+        told = Explanation(self.me, Explained(fault=fault), 0.0, 0.0, 0, 0.0, 0.0, 0.0)
+        self._out.send.append((peer, Explains(message.request, told)))
+
+    def _tell(self, question: Question, explained: Explained) -> None:
+        """Answer a question, with what there is to say of cycles."""
+        waiting, mean, cost = self._waiting, self._mean, self._waiting.costs.of(question.shape)
+        told = Explanation(
+            self.me,
+            explained,
+            mean.cycle_s,
+            mean.operations,
+            len(waiting),
+            waiting.backlog_s,
+            cost.scan_s,
+            cost.each_s,
+        )
+        self._out.send.append((question.asker, Explains(question.request, told)))
 
     def _on_read_replica(self, peer: ProcessId, read: ReadReplica) -> None:
         if len(self._replica_reads) < self.limits.replica_reads:

@@ -14,7 +14,16 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from crescando.client.base import Groups, Pending, Piece, ReadOutcome, Request, SchemaChanged, WriteOutcome
+from crescando.client.base import (
+    Explanation,
+    Groups,
+    Pending,
+    Piece,
+    ReadOutcome,
+    Request,
+    SchemaChanged,
+    WriteOutcome,
+)
 from crescando.client.promise import Promise
 from crescando.engine.base import Results
 from crescando.engine.ranges import intersect
@@ -98,6 +107,13 @@ class EngineBackend:
         future: Future[TableSchema] = Future()
         self._later(lambda: _settle(future, lambda: self._create(schema, is_heard=True)))
         return future
+
+    def explain(self, request: Request) -> Future[tuple[Explanation, ...]]:
+        """Let every engine explain."""
+        done: Future[tuple[Explanation, ...]] = Future()
+        told = (engine.explain(request.shape, request.parameters) for engine in self.engines)
+        done.set_result(tuple(Explanation(CLIENT, each, 0.0, 0.0, 0, 0.0, 0.0, 0.0) for each in told))
+        return done
 
     def cancel(self, pendings: tuple[Pending, ...]) -> None:
         """End reads that have no outcome."""

@@ -799,7 +799,7 @@ def test_the_configuration_is_asked_of_the_leader_and_again_of_its_successor() -
 
 def test_a_replica_is_asked_directly_and_answers_under_a_negative_number() -> None:
     desk = Desk()
-    desk.core.read_replica(77, S1, 0, LOW, (0,))
+    desk.core.ask(77, S1, lambda number: ReadReplica(number, 0, LOW, (0,)))
     (request,) = sent(desk.flush(), ReadReplica, to=S1)
 
     desk.tell(S1, rows(-request.request, (LOW,), 3, at=12))
@@ -811,7 +811,7 @@ def test_a_replica_is_asked_directly_and_answers_under_a_negative_number() -> No
 @pytest.mark.parametrize("how", ["no session", "goes away", "fails"])
 def test_a_replica_that_cannot_answer_is_an_error(how: str) -> None:
     desk = Desk(connected=() if how == "no session" else (S0, S1))
-    desk.core.read_replica(77, S1, 0, LOW, (0,))
+    desk.core.ask(77, S1, lambda number: ReadReplica(number, 0, LOW, (0,)))
     desk.flush()
 
     if how == "goes away":
@@ -826,9 +826,9 @@ def test_a_replica_that_cannot_answer_is_an_error(how: str) -> None:
 def test_two_replica_reads_do_not_answer_each_other() -> None:
     desk = Desk()
     for token, process in ((70, S0), (71, S1)):
-        desk.core.read_replica(token, process, 0, LOW, (0,))
+        desk.core.ask(token, process, lambda number: ReadReplica(number, 0, LOW, (0,)))
     desk.core.on_disconnected(S0, 0.0)
-    desk.core.read_replica(72, S1, 0, LOW, (0,))
+    desk.core.ask(72, S1, lambda number: ReadReplica(number, 0, LOW, (0,)))
     requests = [m.request for m in sent(desk.flush(), ReadReplica)]
 
     assert len(set(requests)) == 3

@@ -8,7 +8,7 @@ from crescando.errors import CrescandoError, OperationError, ReadLostError, Refu
 from crescando.process import Output
 from crescando.roles.contact import LOOKS, Contact
 from crescando.roles.limits import ClientLimits
-from crescando.roles.messages import Ping, Pong
+from crescando.roles.messages import Ping, Pong, ReadReplica
 from crescando.routing.ecast.messages import Quorum
 from crescando.types import FULL_RING, ProcessId
 from tests.roles.stage import sent
@@ -234,7 +234,7 @@ def test_what_was_confirmed_is_not_unknown() -> None:
 
 def test_a_read_of_a_replica_that_keeps_silent_ends() -> None:
     desk = connected(ROUTER, limits=LIMITS)
-    desk.core.read_replica(900, S1, 0, FULL_RING, (0,))
+    desk.core.ask(900, S1, lambda number: ReadReplica(number, 0, FULL_RING, (0,)))
     desk.flush()
 
     silence(desk, of=S1)
@@ -247,7 +247,7 @@ def test_a_replica_may_be_read_although_nothing_was_asked_of_anybody_for_long() 
     desk = connected(ROUTER, limits=LIMITS)
     desk.pass_time(2 * LIMITS.alone_s)
 
-    desk.core.read_replica(900, S1, 0, FULL_RING, (0,))
+    desk.core.ask(900, S1, lambda number: ReadReplica(number, 0, FULL_RING, (0,)))
     desk.flush()
 
     assert desk.outcome(900) is None

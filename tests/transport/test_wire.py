@@ -15,12 +15,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crescando import wire
+from crescando.client.base import Explanation
 from crescando.consensus.base import NO_BALLOT, Ballot
 from crescando.consensus.membership import Change, Memberships
 from crescando.consensus.multipaxos import messages as paxos
 from crescando.consensus.quorum import Membership
 from crescando.engine.aggregate import States
-from crescando.engine.base import Count, Failed, Partials, Rejection, Results, Rows, Written
+from crescando.engine.base import (
+    AccessPath,
+    Count,
+    Explained,
+    Failed,
+    Partials,
+    Rejection,
+    Results,
+    Rows,
+    Written,
+)
 from crescando.engine.statement import Column
 from crescando.errors import RemoteProtocolError
 from crescando.roles import messages as direct
@@ -51,6 +62,7 @@ PARTIALS = Partials(
     np.array([4]), np.array([9]), np.array([0]), (SCOPE,), np.array([0, 2]), (TEXT.slice(0, 2),), (COUNTS,)
 )
 WRITTEN = Written(5, 9, (Count(FULL_RING, 3, 1, Rejection((None, 7, 1.5, "k", True), "duplicate")),))
+PATH = AccessPath("k = ?", "point", 1.0)
 FAILED = Failed(6, 9, SCOPE, "read", ("k", None), "division by zero")
 
 
@@ -110,6 +122,11 @@ MESSAGES: list[Any] = [
     direct.Ping(1.5),
     direct.Pong(1.5),
     direct.Forget((3, -4)),
+    direct.Explain(5, b"shape", b"parameters"),
+    direct.Explains(
+        5,
+        Explanation(S1, Explained("read", "t", 9, 1, (PATH,), "numpy"), 0.1, 2.5, 3, 0.0, 1.0, 2.0),
+    ),
     direct.ReadReplica(1, 0, FULL_RING, (0, 1)),
     direct.Taken(2),
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from crescando.engine.aggregate import accumulator_of
-from crescando.engine.base import Cancelled, Failed, Partials, Results, Rows, Written
+from crescando.engine.base import AccessPath, Cancelled, Explained, Failed, Partials, Results, Rows, Written
 from crescando.engine.constants import as_value
 from crescando.engine.digest import digest_columns
 from crescando.engine.kv.operators import canonical
@@ -78,6 +78,14 @@ class KvEngine:
         self._count(len(operations))
         executed = operations[-1].position
         return [told.results(sender, executed) for sender, told in answers.items()]
+
+    def explain(self, shape: Shape, parameters: tuple[Any, ...]) -> Explained:
+        """Tell how an operation would be executed; see `engine.base.Engine.explain`."""
+        table = self._tables.get(shape.table)
+        if table is None:
+            return Explained(fault=f"table {shape.table} does not exist")
+        path = AccessPath("every row, one by one", "scan", 1.0)
+        return Explained(shape.kind.value, table.schema.name, len(table), 1, (path,), "python")
 
     def digest(self, table: int, key_range: KeyRange) -> bytes:
         """Give the order-free digest of the logical rows in a ring range."""
