@@ -1,4 +1,4 @@
-"""FLOAT32: constants of the type are float32s; longer ones are compared as they are, and fail where stored."""
+"""FLOAT32: constants of the type are float32s; longer ones are compared as they are, and not stored."""
 
 from __future__ import annotations
 
