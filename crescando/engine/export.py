@@ -49,7 +49,11 @@ def _column(table: Table, column_id: int, pieces: list[Piece]) -> Column:
     start = 0
     for segment, rows, n in pieces:
         stop = start + n
-        values[start:stop] = segment.data[column_id][rows]
+        data = segment.data[column_id]
+        if isinstance(rows, slice) or data.dtype != values.dtype:
+            values[start:stop] = data[rows]
+        else:
+            np.take(data, rows, out=values[start:stop], mode="clip")
         mask = segment.valid.get(column_id)
         if mask is not None:
             if valid is None:
@@ -68,10 +72,11 @@ def _texts(values: NDArray[Any], valid: Mask | None, pool: Pool) -> Column:
     kind = DataType.BYTES if pool.binary else DataType.STRING
     texts = pool.texts
     seen = np.zeros(len(texts), np.bool_)
-    seen[values] = True
+    wide = values.astype(np.intp)
+    seen[wide] = True
     used = seen.nonzero()[0]
     if len(used) == len(texts):
         return Column(kind, values, valid, texts)
     index = np.empty(len(texts), np.int32)
     index[used] = np.arange(len(used), dtype=np.int32)
-    return Column(kind, index[values], valid, texts.take(used))
+    return Column(kind, index.take(wide), valid, texts.take(used))

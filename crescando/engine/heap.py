@@ -220,12 +220,16 @@ class Texts(Sequence[Any]):
 
     def to_wire(self) -> bytes:
         """Give the list as it travels."""
+        return b"".join(self.wire_pieces())
+
+    def wire_pieces(self) -> list[bytes | memoryview]:
+        """Give the list as it travels, in pieces that nobody has copied yet."""
         head = bytes([int(self.binary), self.offsets.dtype.itemsize])
         count = len(self).to_bytes(8, "little")
         wide = f"<{self.offsets.dtype.kind}{self.offsets.dtype.itemsize}"
         start, stop = int(self.offsets[0]), int(self.offsets[-1])
         offsets = (self.offsets - self.offsets[:1]).astype(wide, copy=False)
-        return b"".join((head, count, offsets.data, np.ascontiguousarray(self.heap[start:stop]).data))
+        return [head + count, offsets.data, np.ascontiguousarray(self.heap[start:stop]).data]
 
     @staticmethod
     def from_wire(data: bytes) -> Texts:

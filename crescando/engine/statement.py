@@ -296,13 +296,43 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     step: int = -1
 
 
+def _pieces_of_array(values: NDArray[Any]) -> list[bytes | memoryview]:
+    head = values.dtype.str.encode()
+    return [bytes([len(head)]) + head, np.ascontiguousarray(values).data]
+
+
 def _encode_array(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        head = value.dtype.str.encode()
-        return msgspec.msgpack.Ext(1, b"".join((bytes([len(head)]), head, np.ascontiguousarray(value).data)))
+        return msgspec.msgpack.Ext(1, b"".join(_pieces_of_array(value)))
     if isinstance(value, Texts):
         return msgspec.msgpack.Ext(2, value.to_wire())
     raise TypeError(f"{type(value).__qualname__} does not travel")
+
+
+_FIXED_EXTENSIONS = {1: b"\xd4", 2: b"\xd5", 4: b"\xd6", 8: b"\xd7", 16: b"\xd8"}
+
+
+def _extension(code: int, pieces: list[bytes | memoryview]) -> list[bytes | memoryview]:
+    """Give an extension of MessagePack in pieces."""
+    size = sum(piece.nbytes if isinstance(piece, memoryview) else len(piece) for piece in pieces)
+    if size in _FIXED_EXTENSIONS:
+        head = _FIXED_EXTENSIONS[size]
+    else:
+        width = 0 if size < 1 << 8 else 1 if size < 1 << 16 else 2
+        head = bytes([0xC7 + width]) + size.to_bytes(1 << width, "big")
+    return [head + bytes([code]), *pieces]
+
+
+def _encode_columns(columns: tuple[Column, ...]) -> bytes:
+    """Encode columns as `_ENCODER` does, but copy each array once only."""
+    n = len(columns)
+    pieces: list[bytes | memoryview] = [bytes([0x90 + n]) if n < 16 else b"\xdc" + n.to_bytes(2, "big")]
+    for column in columns:
+        pieces += (b"\x94", _ENCODER.encode(column.type))
+        pieces += _extension(1, _pieces_of_array(column.values))
+        pieces += [b"\xc0"] if column.valid is None else _extension(1, _pieces_of_array(column.valid))
+        pieces += _extension(2, column.texts.wire_pieces())
+    return b"".join(pieces)
 
 
 def _decode_array(code: int, data: memoryview) -> Any:
@@ -351,6 +381,8 @@ _SHAPES_DECODER = msgspec.msgpack.Decoder(tuple[bytes, ...])
 
 def encode_parameters(shape: Shape, parameters: tuple[Any, ...]) -> bytes:
     """Encode an operation's parameters."""
+    if 0 < len(parameters) < 1 << 16 and all(type(each) is Column for each in parameters):
+        return _encode_columns(parameters)
     return _ENCODER.encode(parameters)
 
 

@@ -212,7 +212,8 @@ def place_codes(marks: U8, table: I32, hashes: U64, first: int) -> None:
 
 
 def _intern_signature(offsets: Any) -> Any:
-    return types.Tuple((types.int64[::1], types.int64[::1], types.int64))(
+    result: Any = types.Tuple  # numba has no types for it.
+    return result((types.int64[::1], types.int64[::1], types.int64))(
         types.uint8[::1],
         types.int32[::1],
         _BYTES,
@@ -238,7 +239,7 @@ def intern_codes(
     lengths: I64,
     first: int,
     room: int,
-) -> tuple[I64, I64, int]:
+) -> tuple[I64, I64, Any]:
     """Look texts up and place the new ones; see `texts.intern_codes`."""
     codes = np.empty(hashes.size, np.int64)
     fresh = np.empty(hashes.size, np.int64)
