@@ -44,7 +44,7 @@ class Answer:
     def __init__(self, position: Position, names: tuple[str, ...], columns: Sequence[Column]) -> None:
         self.position = position
         self.names = names
-        self._piece = Piece((), names, tuple(columns))
+        self._piece = Piece.of((), names, tuple(columns))
 
     @classmethod
     def of_piece(cls, position: Position, piece: Piece) -> Answer:

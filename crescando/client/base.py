@@ -51,7 +51,7 @@ class Groups:
     """One per aggregate; merged by `engine.grouping`."""
 
 
-class ReadOutcome(msgspec.Struct, frozen=True):
+class ReadOutcome(msgspec.Struct, frozen=True, gc=False):
     """A complete read: its pieces' scopes partition the ranges it asked for.
 
     Exactly one of `pieces` and `groups` is filled, as the shape demands.
@@ -127,8 +127,7 @@ class Explanation(msgspec.Struct, frozen=True, array_like=True):
         return "\n".join(lines)
 
 
-@dataclass(slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, gc=False):
     """One data operation, or the writes of one transaction, ready to be submitted."""
 
     shape: Shape
@@ -140,8 +139,13 @@ class Request:
     then: tuple[Step, ...] = ()
     """The writes of a transaction after its first."""
 
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """The shapes of all its writes, or of the read."""
+        return (self.shape, *[step.shape for step in self.then]) if self.then else (self.shape,)
 
-class Pending(Promise[Any]):
+
+class Pending(Promise[Any], gc=False, eq=False):
     """An operation on its way; as a promise, that of its outcome.
 
     Attributes
@@ -150,16 +154,9 @@ class Pending(Promise[Any]):
         The session's sequence number.
     """
 
-    __slots__ = ("_is_stable", "_stable", "number")
-
-    def __init__(self, number: int) -> None:
-        # Not by `super`: one is made for each operation.
-        self._is_kept = False
-        self._error = None
-        self._callbacks = []
-        self.number = number
-        self._is_stable = False
-        self._stable: Promise[None] | None = None
+    number: int
+    _is_stable: bool = False
+    _stable: Promise[None] | None = None
 
     @property
     def outcome(self) -> Promise[Any]:

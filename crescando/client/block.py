@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from crescando.client.columns import python_values
 from crescando.engine.statement import Column
 from crescando.types import Scope
@@ -60,39 +62,27 @@ def _rows(columns: tuple[Column, ...]) -> list[Row]:
     return list(zip(*map(python_values, columns), strict=True))
 
 
-class Piece:
+class Piece(msgspec.Struct, frozen=True, gc=False):
     """The rows that one storage process answered for one scope of a read.
-
-    Parameters
-    ----------
-    scope : Scope
-    names : tuple of str
-    columns : tuple of Column, of equal length
 
     Attributes
     ----------
+    scope : Scope
     block : Block
         Its rows are ``start:stop`` of this.
     start, stop : int
     """
 
-    __slots__ = ("block", "scope", "start", "stop")
+    scope: Scope
+    block: Block
+    start: int
+    stop: int
 
-    def __init__(self, scope: Scope, names: tuple[str, ...], columns: tuple[Column, ...]) -> None:
-        self.scope = scope
-        self.block = Block(names, columns)
-        self.start = 0
-        self.stop = len(self.block)
-
-    @classmethod
-    def of_block(cls, scope: Scope, block: Block, start: int, stop: int) -> Piece:
-        """Give the piece that some rows of a block are."""
-        piece = cls.__new__(cls)
-        piece.scope = scope
-        piece.block = block
-        piece.start = start
-        piece.stop = stop
-        return piece
+    @staticmethod
+    def of(scope: Scope, names: tuple[str, ...], columns: tuple[Column, ...]) -> Piece:
+        """Give columns of equal length as a piece."""
+        block = Block(names, columns)
+        return Piece(scope, block, 0, len(block))
 
     def __len__(self) -> int:
         return self.stop - self.start

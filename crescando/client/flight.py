@@ -18,9 +18,12 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import msgspec
+
 from crescando.client.base import Backend, Pending, Request, SchemaChanged
 from crescando.client.promise import Promise, Waitable
 from crescando.client.waiting import TIMEOUT_S_DEFAULT, Steps
+from crescando.engine.statement import Shape
 from crescando.errors import ClosedError, RefusedError, StatementError, UnknownTableError
 from crescando.schema import TableSchema
 
@@ -162,7 +165,7 @@ class Desk:
         with self.lock:
             self._in_flight += len(pendings)
         return tuple(
-            Flight(self, request, pending, again)
+            _Sent(self, request.shapes, pending, again)
             for request, pending, again in zip(requests, pendings, agains, strict=True)
         )
 
@@ -177,17 +180,21 @@ class Desk:
 
 
 class Flight:
-    """One operation on its way."""
+    """One operation on its way.
 
-    __slots__ = ("_again", "_desk", "_second", "_shapes", "pending")
+    Attributes
+    ----------
+    pending : Pending
+        Its first sending.
+    """
 
-    def __init__(self, desk: Desk, request: Request, pending: Pending, again: Again) -> None:
-        self._desk = desk
-        self._shapes = (request.shape, *[step.shape for step in request.then])
-        self._again = again
-        self._second: Promise[Pending] | None = None
-        self.pending = pending
-        pending.outcome.add_done_callback(self)
+    __slots__ = ()
+
+    pending: Pending
+    _desk: Desk
+    _shapes: tuple[Shape, ...]
+    _again: Again
+    _second: Promise[Pending] | None
 
     @property
     def number(self) -> int:
@@ -255,7 +262,7 @@ class Flight:
         with self._desk.lock:
             if self._second is not None:
                 return self._second
-            second = self._second = Promise()
+            second = self._second = Promise()  # type: ignore[misc]
         try:
             self._desk.backend.refresh_catalog().add_done_callback(self._on_catalog)
         except Exception as error:  # noqa: BLE001  # Whoever waits is told, whatever it was.
@@ -278,6 +285,19 @@ class Flight:
         except Exception as error:  # noqa: BLE001  # Whoever waits is told, whatever it was.
             # That nobody could tell the catalog is no better news than the refusal itself.
             second.set_exception(refusal if isinstance(refusal, RefusedError) else error)
+
+
+class _Sent(Flight, msgspec.Struct, gc=False, eq=False):
+    """The flight of an operation that stands alone."""
+
+    _desk: Desk
+    _shapes: tuple[Shape, ...]
+    pending: Pending
+    _again: Again
+    _second: Promise[Pending] | None = None
+
+    def __post_init__(self) -> None:
+        self.pending.add_done_callback(self)
 
 
 _REFUSALS = (SchemaChanged, RefusedError)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from crescando.client.base import ReadOutcome, WriteOutcome
 from crescando.client.eventloop import waits_here
 from crescando.client.flight import Desk, Flight
@@ -27,10 +29,9 @@ T = TypeVar("T")
 class _Handle(Generic[T]):
     """Waiting, for whatever `_steps` of the subclass waits for."""
 
-    __slots__ = ("_desk",)
+    __slots__ = ()
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    _desk: Desk
 
     def _steps(self) -> Steps[T]:
         raise NotImplementedError
@@ -79,10 +80,10 @@ class _Handle(Generic[T]):
 class ControlHandle(_Handle[T]):
     """A change of the catalog, or a question about it, on its way."""
 
-    __slots__ = ("_finish", "_future", "_what")
+    __slots__ = ("_desk", "_finish", "_future", "_what")
 
     def __init__(self, desk: Desk, future: Future[Any], finish: Callable[[Any], T], what: str) -> None:
-        super().__init__(desk)
+        self._desk = desk
         self._future = future
         self._finish = finish
         self._what = what
@@ -98,15 +99,12 @@ class ControlHandle(_Handle[T]):
         return self._future.done()
 
 
-class ReadHandle(_Handle[T]):
+class ReadHandle(_Handle[T], msgspec.Struct, Generic[T], gc=False, eq=False):
     """A read on its way."""
 
-    __slots__ = ("_finish", "_flight")
-
-    def __init__(self, desk: Desk, flight: Flight, finish: Callable[[ReadOutcome], T]) -> None:
-        self._desk = desk
-        self._flight = flight
-        self._finish = finish
+    _desk: Desk
+    _flight: Flight
+    _finish: Callable[[ReadOutcome], T]
 
     @property
     def number(self) -> int:
@@ -199,12 +197,12 @@ class _Durable(_Handle[T]):
 class WriteHandle(_Durable[WriteResult]):
     """A write on its way; a bulk insert's several operations count as one write."""
 
-    __slots__ = ("_flights", "_returning", "_schema")
+    __slots__ = ("_desk", "_flights", "_returning", "_schema")
 
     def __init__(
         self, desk: Desk, flights: Sequence[Flight], schema: TableSchema, returning: Sequence[Returned] = ()
     ) -> None:
-        super().__init__(desk)
+        self._desk = desk
         self._flights = tuple(flights)
         self._schema = schema
         self._returning = returning
@@ -279,10 +277,10 @@ class TransactionHandle(_Durable[tuple[WriteResult, ...]]):
         Its writes, in order.
     """
 
-    __slots__ = ("_flight", "_writes")
+    __slots__ = ("_desk", "_flight", "_writes")
 
     def __init__(self, desk: Desk, flight: Flight | None, writes: Sequence[WriteHandle]) -> None:
-        super().__init__(desk)
+        self._desk = desk
         self._flight = flight
         self._writes = tuple(writes)
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from crescando.client.base import Explanation, Request
 from crescando.client.flight import Again, Catalog, Desk, Flight
 from crescando.client.form import TooManyConstants, form_of, without_constants
@@ -63,7 +65,7 @@ class PreparedStatement(Generic[H]):
     def __call__(self, params: Params = ()) -> H:
         """Submit one operation and give its handle."""
         prepared = self._current()
-        (flight,) = self._desk.send((prepared.request(params),), (partial(self._again, params),))
+        (flight,) = self._desk.send((prepared.request(params),), (_Again(self, params),))
         return self._handle(prepared.schema, flight)
 
     def many(self, params_list: Sequence[Params]) -> list[H]:
@@ -89,14 +91,14 @@ class PreparedStatement(Generic[H]):
             return []
         prepared = self._current()
         requests = prepared.requests(params_list)
-        flights = self._desk.send(requests, [partial(self._again, params) for params in params_list])
+        flights = self._desk.send(requests, [_Again(self, params) for params in params_list])
         return [self._handle(prepared.schema, flight) for flight in flights]
 
     def bind(self, params: Params = ()) -> BoundOperation[H]:
         """Give one operation for `Session.submit_many`, which mixes statements in one batch."""
         prepared = self._current()
         request = prepared.request(params)
-        return BoundOperation(request, partial(self._again, params), partial(self._handle, prepared.schema))
+        return BoundOperation(request, _Again(self, params), partial(self._handle, prepared.schema))
 
     def explain(self, params: Params = (), *, timeout_s: float | None = None) -> tuple[Explanation, ...]:
         """Ask every storage process how it would execute one operation, which is not executed.
@@ -121,7 +123,8 @@ class PreparedStatement(Generic[H]):
             prepared = self._prepared = Prepared(self._template, schema)
         return prepared
 
-    def _again(self, params: Params, catalog: Catalog) -> Request:
+    def again(self, params: Params, catalog: Catalog) -> Request:
+        """Give the request for one set of values against a newer catalog."""
         if self._table not in catalog:
             raise UnknownTableError(self._table, tuple(catalog))
         return Prepared(self._template, catalog[self._table]).request(params)
@@ -137,6 +140,16 @@ class PreparedStatement(Generic[H]):
 
     def __repr__(self) -> str:
         return f"<prepared {self._template.kind.value} on {self._table!r}>"
+
+
+class _Again(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """Prepares an operation once more."""
+
+    statement: PreparedStatement[Any]
+    params: Params
+
+    def __call__(self, catalog: Catalog) -> Request:
+        return self.statement.again(self.params, catalog)
 
 
 def submit_once(

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
+import msgspec
+
 T = TypeVar("T")
 
 
@@ -26,15 +28,15 @@ class Waitable(Protocol):
         ...
 
 
-class Promise(Generic[T]):
+class Promise(msgspec.Struct, Generic[T], gc=False, eq=False, kw_only=True):
     """What will be known once."""
 
-    __slots__ = ("_callbacks", "_error", "_is_kept", "_value")
-
-    def __init__(self) -> None:
-        self._is_kept = False
-        self._error: Exception | None = None
-        self._callbacks: list[Callable[[Any], object]] = []
+    # Nothing for the collector of cycles, which else looks at all that is on its way again and
+    # again: whoever is told is taken off the list, and that ends the only cycle there is.
+    _is_kept: bool = False
+    _error: Exception | None = None
+    _value: Any = None
+    _callbacks: list[Callable[[Any], object]] = []  # Each has a list of its own.
 
     def done(self) -> bool:
         """Say whether it is kept or broken."""
@@ -45,7 +47,8 @@ class Promise(Generic[T]):
         assert self._is_kept
         if self._error is not None:
             raise self._error
-        return self._value
+        value: T = self._value
+        return value
 
     def exception(self) -> Exception | None:
         """Give what it failed with, or None; for one that is done."""

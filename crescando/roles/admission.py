@@ -32,7 +32,7 @@ WEIGHT_BYTES = 1024
 """So many bytes of an operation count as one more when its time is estimated: an insert has many rows."""
 
 
-class Item(msgspec.Struct, Generic[C], eq=False):
+class Item(msgspec.Struct, Generic[C], eq=False, gc=False):
     """One entry of the order.
 
     Attributes

@@ -53,7 +53,7 @@ def _content(answers: Rows | Partials, block: Block | None, index: int, scope: i
         return Groups(answers.scopes[scope], *answers.of_read(index))
     assert block is not None
     start, stop = int(answers.offsets[index]), int(answers.offsets[index + 1])
-    return Piece.of_block(answers.scopes[scope], block, start, stop)
+    return Piece(answers.scopes[scope], block, start, stop)
 
 
 def whole_pieces(rows: Rows) -> Iterator[tuple[int, int, Piece]]:
@@ -68,7 +68,7 @@ def whole_pieces(rows: Rows) -> Iterator[tuple[int, int, Piece]]:
         strict=True,
     )
     for number, position, scope, start, stop in named:
-        yield number, position, Piece.of_block(scopes[scope], block, start, stop)
+        yield number, position, Piece(scopes[scope], block, start, stop)
 
 
 class Parts:

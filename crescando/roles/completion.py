@@ -7,7 +7,7 @@ import msgspec
 from crescando.client.base import Explanation, ReadOutcome, WriteOutcome
 
 
-class Completion(msgspec.Struct, frozen=True):
+class Completion(msgspec.Struct, frozen=True, gc=False):
     """Something a user waits for has happened.
 
     Attributes

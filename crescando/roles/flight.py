@@ -22,7 +22,7 @@ READ = Kind.READ
 """An enumeration's member costs ten times a global where it is asked for of every operation."""
 
 
-class InFlight(msgspec.Struct, eq=False):
+class InFlight(msgspec.Struct, eq=False, gc=False):
     """A submitted data operation, until it has its outcome.
 
     Attributes

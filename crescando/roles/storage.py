@@ -328,9 +328,13 @@ class Storage:
         if ledger.forgotten:
             kept = [not _is_called_off(operation, ledger) for operation in operations]
             operations, sizes = list(compress(operations, kept)), list(compress(sizes, kept))
-        scopes = ledger.scopes
+        scopes, last = ledger.scopes, None
         for operation in operations:
-            scopes[operation.number] = operation.scope, operation.shape.kind is not _READ
+            is_write = operation.shape.kind is not _READ
+            if last is None or last[0] is not operation.scope or last[1] is not is_write:
+                last = operation.scope, is_write
+            # Most have one scope in common, and so one object.
+            scopes[operation.number] = last
         self._waiting.put_all(operations, sizes)
 
     def _append(self, part: Delivery, index: int, operations: tuple[Operation, ...]) -> None:

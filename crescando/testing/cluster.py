@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+
 from crescando import wire
 from crescando.assembly import Assembly
 from crescando.client.base import ReadOutcome, WriteOutcome
@@ -183,7 +185,7 @@ class SimulatedCluster(World):
                 continue
             script.steps[script.next_token] = step
             if step.is_read and script.rng.random() < 0.4:
-                request = replace(request, isolation="snapshot")
+                request = msgspec.structs.replace(request, isolation="snapshot")
                 script.asked[script.next_token] = Asked(script.seen, self.told)
             script.core.request(script.next_token, request)
             script.next_token += 1

@@ -244,5 +244,5 @@ def _pieces(result: Results) -> list[Piece]:
         for index in range(len(rows.number)):
             start, stop = int(rows.offsets[index]), int(rows.offsets[index + 1])
             columns: tuple[Column, ...] = tuple(column.slice(start, stop) for column in rows.columns)
-            pieces.append(Piece(rows.scopes[int(rows.scope[index])], rows.names, columns))
+            pieces.append(Piece.of(rows.scopes[int(rows.scope[index])], rows.names, columns))
     return pieces

@@ -174,9 +174,9 @@ def test_pieces_merge_in_any_order_whatever_their_dictionaries() -> None:
             column_of(DataType.STRING, part),
             column_of(DataType.INT64, list(range(start, start + 20))),
         )
-        pieces.append(Piece((FULL_RING,), ("s", "n"), columns))
+        pieces.append(Piece.of((FULL_RING,), ("s", "n"), columns))
     pieces.append(
-        Piece((FULL_RING,), ("s", "n"), (column_of(DataType.STRING, []), column_of(DataType.INT64, [])))
+        Piece.of((FULL_RING,), ("s", "n"), (column_of(DataType.STRING, []), column_of(DataType.INT64, [])))
     )
     rng.shuffle(pieces)
 
@@ -188,10 +188,10 @@ def test_pieces_merge_in_any_order_whatever_their_dictionaries() -> None:
 def test_codes_where_not_valid_mean_nothing() -> None:
     wild = Column(DataType.STRING, np.array([0, 999, -5], np.int32), np.array([True, False, False]), ("a",))
     other = column_of(DataType.STRING, ["b"])
-    pieces = tuple(Piece((FULL_RING,), ("s",), (column,)) for column in (other, wild))
+    pieces = tuple(Piece.of((FULL_RING,), ("s",), (column,)) for column in (other, wild))
 
     answer = rows_answer(1, [(1, True)])(
-        ReadOutcome(AT, tuple(Piece(p.scope, ("s", "order by 0"), p.columns * 2) for p in pieces))
+        ReadOutcome(AT, tuple(Piece.of(p.scope, ("s", "order by 0"), p.columns * 2) for p in pieces))
     )
 
     assert answer.rows() == [("b",), ("a",), (None,), (None,)]

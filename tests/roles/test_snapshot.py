@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from crescando.client.base import ReadOutcome, SchemaChanged
 from crescando.engine.base import Failed, Results

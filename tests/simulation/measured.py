@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from crescando.client.base import Request
 from crescando.consensus.multipaxos.messages import Accept
@@ -194,7 +195,7 @@ class Measured(SimulatedCluster):
             if load.is_snapshot and not step.is_read:
                 continue
             n -= 1
-            yield replace(request, isolation="snapshot") if load.is_snapshot else request
+            yield structs.replace(request, isolation="snapshot") if load.is_snapshot else request
 
     def _concerns(self, request: Request, process: ProcessId) -> bool:
         owned = self.assembly.config.owned_arcs(process)
