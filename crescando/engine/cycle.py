@@ -22,6 +22,7 @@ from crescando.engine.keys import I64, Mask
 from crescando.engine.match import Matcher
 from crescando.engine.order import Replay
 from crescando.engine.reader import Reader
+from crescando.engine.sampling import Sample
 from crescando.engine.sharing import Sharing
 from crescando.engine.table import Block, Table
 from crescando.engine.writer import Tally, Writer
@@ -62,8 +63,9 @@ class Cycle:
         self._readers = {
             i: Reader(g, table.key_ids, evaluator) for i, g in enumerate(groups) if g.plan.is_read
         }
+        sample = Sample(table)
         self._matchers = {
-            i: Matcher(g.plan, g.constants, g.every, table, evaluator)
+            i: Matcher(g.plan, g.constants, g.every, table, evaluator, sample)
             for i, g in enumerate(groups)
             if not g.plan.gives_rows
         }

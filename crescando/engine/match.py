@@ -10,6 +10,7 @@ blocks, or on the cross product where there are few rows.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,6 +23,7 @@ from crescando.engine.index import PIECE_PAIRS
 from crescando.engine.join import Join
 from crescando.engine.keys import I64, Mask
 from crescando.engine.plan import Access, Composite, Computed, Plan, n_nodes
+from crescando.engine.sampling import Sample
 from crescando.engine.statement import Term
 from crescando.engine.table import Table
 from crescando.engine.terms import conjunction, evaluate, matches
@@ -30,7 +32,7 @@ from crescando.engine.values import Errors
 _CROSS_ROWS_MAX = 512
 """Up to so many rows, one evaluation over rows times operations beats one per operation."""
 
-_SAMPLE_ROWS, _SAMPLE_OPERATIONS = 1_024, 64
+_SAMPLE_OPERATIONS = 64
 
 _POINT_COST, _INTERVAL_COST, _PAIR_COST = 1.0, 3.0, 30.0
 """A look into the bitmap of points, or of intervals, per row; checking the rest, per candidate pair
@@ -70,8 +72,10 @@ class Matcher:
     operations : ndarray of int64
         Which of them to match, ascending.
     table : Table
-        Gives the pools, and the sample by which an access path is chosen.
+        Gives the pools.
     evaluator : Evaluator
+    sample : Sample, optional
+        Of the table's rows, by which an access path is chosen.
 
     Attributes
     ----------
@@ -81,15 +85,29 @@ class Matcher:
     """
 
     def __init__(
-        self, plan: Plan, constants: Constants, operations: I64, table: Table, evaluator: Evaluator
+        self,
+        plan: Plan,
+        constants: Constants,
+        operations: I64,
+        table: Table,
+        evaluator: Evaluator,
+        sample: Sample | None = None,
     ) -> None:
         self._plan = plan
         self.constants = self._constants = constants
         self._operations = operations
         self._evaluator = evaluator
         self._table = table
+        self._sample = Sample(table) if sample is None else sample
         self.path = self._choose()
         self._made: Join | ComputedJoin | None = None
+
+    def of_some(self, operations: I64) -> Matcher:
+        """Give a matcher of some of the operations, by the same path."""
+        some = copy(self)
+        some._operations = operations
+        some._made = None
+        return some
 
     def match(
         self, source: Source, rows: I64 | None, skipped: Mask | None = None, live: Mask | None = None
@@ -185,10 +203,8 @@ class Matcher:
         n_operations = self._constants.n
         chosen = np.arange(0, n_operations, max(n_operations // _SAMPLE_OPERATIONS, 1))
         join = self._make(path, chosen)
-        n_rows = n_pairs = 0
-        for block, rows in self._table.sample(_SAMPLE_ROWS):
-            n_rows += len(rows)
-            n_pairs += sum(len(found) for found, _ in join.probe(block, rows))
+        n_rows = self._sample.n_rows
+        n_pairs = sum(len(found) for found, _ in join.probe(self._sample, None)) if n_rows else 0
         share = n_pairs / max(n_rows * len(chosen), 1)
         if isinstance(path, Computed):
             probes = _NODE_COST * n_nodes(path.term) + (_POINT_COST if path.is_point else _INTERVAL_COST)

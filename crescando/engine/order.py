@@ -223,9 +223,7 @@ class Replay:
             if high - low == len(group.order):
                 matchers[index] = whole
             elif high > low:
-                matchers[index] = Matcher(
-                    group.plan, group.constants, group.every[low:high], self._table, self._evaluator
-                )
+                matchers[index] = whole.of_some(group.every[low:high])
         return matchers
 
     def _look_up_all(
