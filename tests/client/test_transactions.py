@@ -203,7 +203,7 @@ def store() -> Iterator[crescando.Store]:
         yield opened
 
 
-def transfer(session: Session, source: int, target: int, amount: int) -> object:
+def transfer(session: Session, source: int, target: int, amount: int) -> crescando.TransactionHandle:
     with session.transaction() as moving:
         accounts: Table = moving.table("accounts")
         accounts.update("id = ?", "euro = euro - ?", (amount, source))
@@ -237,7 +237,7 @@ def test_every_read_sees_transfers_whole(store: crescando.Store) -> None:
         source, target = random.sample(range(N_ACCOUNTS), 2)
         handles.append(transfer(store.session(f"s{n % 2}"), source, target, random.randrange(1, 9)))
     for handle in handles:
-        assert [each.affected for each in handle.result()] == [1, 1, 1]  # type: ignore[attr-defined]
+        assert [each.affected for each in handle.result()] == [1, 1, 1]
     stop.set()
     for watcher in watchers:
         watcher.join()
@@ -249,6 +249,30 @@ def test_every_read_sees_transfers_whole(store: crescando.Store) -> None:
         answer = store.cluster.read_replica(owner, arc, "accounts")
         rows.setdefault(arc, []).append(sorted(answer.rows()))
     assert all(copies[0] == copies[1] for copies in rows.values())
+
+
+def test_transfers_stay_whole_when_an_owner_dies_among_them() -> None:
+    with crescando.open(routers=3, storages=4, replication=2) as opened:
+        accounts = opened.create_table(
+            "accounts", like={"id": [1], "euro": [1]}, partition_key="id", primary_key="id"
+        )
+        opened.create_table("log", like={"entry": [1]}, partition_key="entry")
+        accounts.insert({"id": list(range(N_ACCOUNTS)), "euro": [EACH] * N_ACCOUNTS}).result()
+        random = Random(11)
+        handles = []
+        for n in range(200):
+            if n == 100:
+                opened.cluster.kill(opened.cluster.replicas("accounts")[0][0])
+            source, target = random.sample(range(N_ACCOUNTS), 2)
+            handles.append(transfer(opened, source, target, random.randrange(1, 9)))
+        for handle in handles:
+            try:
+                results = handle.result(60)
+            except errors.CountUnknownError:
+                continue  # It happened, and whoever could count it is gone.
+            assert [each.affected for each in results] == [1, 1, 1]
+        assert sum(accounts.select(["euro"]).column("euro")) == N_ACCOUNTS * EACH  # type: ignore[arg-type]
+        assert opened.table("log").count() == 200
 
 
 def test_event_loops_await_transactions(store: crescando.Store) -> None:
