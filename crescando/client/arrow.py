@@ -89,8 +89,9 @@ def column_from_arrow(array: Any, definition: ColumnDef, *, nan_is_null: bool = 
             Column(definition.type, units_from_arrow(pa, array, definition, valid), valid), definition
         )
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
-        zero = pa.scalar(False if types.is_boolean(kind) else 0).cast(kind)
-        values = array.fill_null(zero).to_numpy(zero_copy_only=False)
+        if array.null_count:
+            array = array.fill_null(pa.scalar(False if types.is_boolean(kind) else 0).cast(kind))
+        values = array.to_numpy(zero_copy_only=False)
         return column_from_array(values, definition, valid=valid, nan_is_null=nan_is_null)
     if types.is_date(kind):
         days = array.cast(pa.date32()).cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)

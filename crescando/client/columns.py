@@ -108,6 +108,8 @@ def _integers(values: list[Any], definition: ColumnDef) -> NDArray[Any]:
 
 
 def _narrowed(wide: NDArray[Any], definition: ColumnDef, valid: Mask | None = None) -> NDArray[Any]:
+    if np.can_cast(wide.dtype, PHYSICAL[definition.type]):
+        return wide.astype(PHYSICAL[definition.type])
     low, high = INTEGER_RANGE[definition.type]
     outside = (wide < low) | (wide > high)
     if valid is not None:
@@ -238,6 +240,8 @@ def _exact_floats(values: NDArray[Any], definition: ColumnDef, valid: Mask | Non
 
 
 def _narrow_floats(values: NDArray[Any], definition: ColumnDef, valid: Mask | None) -> NDArray[Any]:
+    if np.can_cast(values.dtype, PHYSICAL[definition.type]):
+        return values.astype(PHYSICAL[definition.type])
     with np.errstate(over="ignore"):
         stored = values.astype(PHYSICAL[definition.type])
     lost = np.isinf(stored) & ~np.isinf(values)
@@ -257,9 +261,12 @@ def _whole_numbers(values: NDArray[Any], definition: ColumnDef, valid: Mask | No
 
 def _days(values: NDArray[Any], definition: ColumnDef, valid: Mask | None) -> NDArray[Any]:
     days = values.astype("datetime64[D]")
-    lost = days.astype(values.dtype) != values
-    _refuse_rows(lost, valid, values, definition, "has a time of day; a date column takes whole days")
+    if values.dtype != days.dtype:
+        lost = days.astype(values.dtype) != values
+        _refuse_rows(lost, valid, values, definition, "has a time of day; a date column takes whole days")
     numbers = days.astype(np.int64)
+    if _lie_within(numbers, DATE_MIN, DATE_MAX):
+        return numbers.astype(np.int32)
     _refuse_rows(
         (numbers < DATE_MIN) | (numbers > DATE_MAX), valid, values, definition, "is beyond year 9999"
     )
@@ -267,13 +274,20 @@ def _days(values: NDArray[Any], definition: ColumnDef, valid: Mask | None) -> ND
 
 
 def _microseconds(values: NDArray[Any], definition: ColumnDef, valid: Mask | None) -> NDArray[Any]:
-    exact = values.astype("datetime64[us]")
-    lost = exact.astype(values.dtype) != values
-    _refuse_rows(lost, valid, values, definition, "is finer than a microsecond; round to microseconds")
+    exact = values.astype("datetime64[us]", copy=False)
+    if values.dtype != exact.dtype:
+        lost = exact.astype(values.dtype) != values
+        _refuse_rows(lost, valid, values, definition, "is finer than a microsecond; round to microseconds")
     numbers = exact.astype(np.int64)
+    if _lie_within(numbers, TIMESTAMP_MIN, TIMESTAMP_MAX):
+        return numbers
     beyond = (numbers < TIMESTAMP_MIN) | (numbers > TIMESTAMP_MAX)
     _refuse_rows(beyond, valid, values, definition, "is beyond year 9999")
     return numbers
+
+
+def _lie_within(numbers: NDArray[Any], low: int, high: int) -> bool:
+    return len(numbers) == 0 or (int(numbers.min()) >= low and int(numbers.max()) <= high)
 
 
 def _refuse_rows(
