@@ -139,11 +139,6 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     then: tuple[Step, ...] = ()
     """The writes of a transaction after its first."""
 
-    @property
-    def shapes(self) -> tuple[Shape, ...]:
-        """The shapes of all its writes, or of the read."""
-        return (self.shape, *[step.shape for step in self.then]) if self.then else (self.shape,)
-
 
 class Pending(Promise[Any], gc=False, eq=False):
     """An operation on its way; as a promise, that of its outcome.

@@ -11,10 +11,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Generator
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from crescando.client.promise import Waitable
 
@@ -29,14 +27,19 @@ class LoopWaits:
         self._is_called = False
         self._by_timeout: dict[float, dict[asyncio.Future[bool], float]] = {}
 
-    def wait(self, promise: Waitable, timeout_s: float) -> Generator[Any, None, bool]:
-        """Wait for so long; False if that was not enough. To be yielded from by what is awaited.
+    def begin(self, promise: Waitable, timeout_s: float) -> asyncio.Future[bool]:
+        """Begin to wait for so long; to be yielded from by what is awaited, and then ended in any case.
 
         Parameters
         ----------
         promise : Waitable
         timeout_s : float
             Waits of the same length share a timer.
+
+        Returns
+        -------
+        Future of bool
+            False if that was not enough.
         """
         waiter: asyncio.Future[bool] = self._loop.create_future()
         waiting = self._by_timeout.get(timeout_s)
@@ -45,10 +48,13 @@ class LoopWaits:
             self._loop.call_later(timeout_s, self._expire, timeout_s)
         waiting[waiter] = self._now_s() + timeout_s
         promise.add_done_callback(partial(self._wake, waiter))
-        try:
-            return (yield from waiter)
-        finally:
-            del waiting[waiter]
+        return waiter
+
+    def end(self, waiter: asyncio.Future[bool], timeout_s: float) -> None:
+        """Forget a wait, which may have ended early."""
+        waiting = self._by_timeout.get(timeout_s)
+        if waiting is not None:
+            waiting.pop(waiter, None)
 
     def _wake(self, waiter: asyncio.Future[bool], _: object) -> None:
         """Have a task go on; called in whatever thread knows that it may."""
@@ -77,7 +83,6 @@ class LoopWaits:
                 return
             if not waiter.done():
                 waiter.set_result(False)
-        # Those that have just ended take themselves off the old one.
         del self._by_timeout[timeout_s]
 
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from crescando.client.base import Backend, Pending, Request, SchemaChanged
+from crescando.client.base import Backend, Pending, Request, SchemaChanged, Step
 from crescando.client.promise import Promise, Waitable
 from crescando.client.waiting import TIMEOUT_S_DEFAULT, Steps
 from crescando.engine.statement import Shape
@@ -112,7 +112,7 @@ class Desk:
         ClosedError
             If this is one.
         """
-        if self.is_forked:
+        if _process.generation != self._generation:
             raise ClosedError(
                 "this process was forked from the one that opened the store; "
                 "handles do not survive a fork: open a store of its own here"
@@ -165,9 +165,17 @@ class Desk:
         with self.lock:
             self._in_flight += len(pendings)
         return tuple(
-            _Sent(self, request.shapes, pending, again)
+            _Sent(self, request.shape, request.then, pending, again)
             for request, pending, again in zip(requests, pendings, agains, strict=True)
         )
+
+    def send_one(self, request: Request, again: Again) -> Flight:
+        """Submit one operation; as `send`."""
+        self.check_usable()
+        (pending,) = self.backend.submit((request,))
+        with self.lock:
+            self._in_flight += 1
+        return _Sent(self, request.shape, request.then, pending, again)
 
     def hand_out(self, handle: V) -> V:
         """Give a handle to the caller."""
@@ -192,7 +200,8 @@ class Flight:
 
     pending: Pending
     _desk: Desk
-    _shapes: tuple[Shape, ...]
+    _shape: Shape
+    _then: tuple[Step, ...]
     _again: Again
     _second: Promise[Pending] | None
 
@@ -276,7 +285,8 @@ class Flight:
         try:
             catalog = refreshed.result()
             known = {(schema.id, schema.version) for schema in catalog.values()}
-            prepared_for = [(shape.table, shape.schema_version) for shape in self._shapes]
+            shapes = (self._shape, *(step.shape for step in self._then))
+            prepared_for = [(shape.table, shape.schema_version) for shape in shapes]
             if isinstance(refusal, RefusedError) and known.issuperset(prepared_for):
                 raise refusal
             second.set_result(self._desk.backend.submit((self._again(catalog),))[0])
@@ -291,7 +301,8 @@ class _Sent(Flight, msgspec.Struct, gc=False, eq=False):
     """The flight of an operation that stands alone."""
 
     _desk: Desk
-    _shapes: tuple[Shape, ...]
+    _shape: Shape
+    _then: tuple[Step, ...]
     pending: Pending
     _again: Again
     _second: Promise[Pending] | None = None

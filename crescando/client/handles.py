@@ -123,12 +123,15 @@ class ReadHandle(_Handle[T], msgspec.Struct, Generic[T], gc=False, eq=False):
         self._desk.check_process()
         flight, began_s = self._flight, time.monotonic()
         pending, timeout_s = flight.pending, checked_timeout(None, self._desk.timeout_s)
-        if (
-            not pending.done()
-            and not (yield from waits_here().wait(pending, timeout_s))
-            and not pending.done()
-        ):
-            raise passed(self._name(), timeout_s)
+        if not pending.done():
+            waits = waits_here()
+            waiter = waits.begin(pending, timeout_s)
+            try:
+                is_known = yield from waiter
+            finally:
+                waits.end(waiter, timeout_s)
+            if not is_known and not pending.done():
+                raise passed(self._name(), timeout_s)
         if flight.was_taken:
             return self._finish(pending.result())
         left_s = max(0.0, timeout_s - (time.monotonic() - began_s))

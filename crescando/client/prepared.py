@@ -65,7 +65,7 @@ class PreparedStatement(Generic[H]):
     def __call__(self, params: Params = ()) -> H:
         """Submit one operation and give its handle."""
         prepared = self._current()
-        (flight,) = self._desk.send((prepared.request(params),), (_Again(self, params),))
+        flight = self._desk.send_one(prepared.request(params), _Again(self, params))
         return self._handle(prepared.schema, flight)
 
     def many(self, params_list: Sequence[Params]) -> list[H]:

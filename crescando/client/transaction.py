@@ -124,6 +124,10 @@ class Draft(Desk):
         self._agains += agains
         return tuple(StepFlight(self, first + place) for place in range(len(requests)))
 
+    def send_one(self, request: Request, again: Again) -> Flight:
+        """Note one write."""
+        return self.send((request,), (again,))[0]
+
     def hand_out(self, handle: V) -> V:
         """Remember the handle of a write."""
         if isinstance(handle, WriteHandle):

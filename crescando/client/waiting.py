@@ -115,7 +115,12 @@ def wait_async(steps: Steps[T], timeout_s: float, *, what: Callable[[], str]) ->
                 left_s = timeout_s
             else:
                 left_s = max(0.0, end - time.monotonic())
-            if not (yield from waits.wait(promise, left_s)) and not promise.done():
+            waiter = waits.begin(promise, left_s)
+            try:
+                is_known = yield from waiter
+            finally:
+                waits.end(waiter, left_s)
+            if not is_known and not promise.done():
                 raise passed(what(), timeout_s)
     except StopIteration as stop:
         result: T = stop.value
