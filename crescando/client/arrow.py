@@ -148,7 +148,9 @@ def _is_mostly_distinct(pa: Any, array: Any) -> bool:
         return False
     n_looked_at = min(max(len(array) // 32, _SAMPLE_MIN), _SAMPLE_MAX)
     places = np.arange(0, len(array), len(array) // n_looked_at)
-    return 2 * len(array.take(pa.array(places)).unique()) > len(places)
+    looked_at = array.take(pa.array(places))
+    n_present = len(places) - looked_at.null_count
+    return 4 * n_present > len(places) and 2 * len(looked_at.unique()) > n_present
 
 
 def _texts_of(pa: Any, array: Any, binary: bool) -> Texts:

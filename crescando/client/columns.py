@@ -347,7 +347,7 @@ def take_parts(column: Column, parts: Sequence[NDArray[np.int64]]) -> list[Colum
     if valid is not None:
         values = np.where(valid, values, 0)
     first = values[: stops[0]]
-    spread = texts.take(values) if _hardly_repeats(column, first) else None
+    spread = texts.take(values, valid) if _hardly_repeats(column, first) else None
     taken, start = [], 0
     for stop in stops:
         mask = None if valid is None else valid[start:stop]

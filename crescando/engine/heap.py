@@ -162,14 +162,16 @@ class Texts(Sequence[Any]):
             start = stop
         return pieces
 
-    def take(self, places: NDArray[Any]) -> Texts:
-        """Give some texts, copied."""
+    def take(self, places: NDArray[Any], present: NDArray[np.bool_] | None = None) -> Texts:
+        """Give some texts, copied; the empty text where not `present`."""
         wide = places.astype(np.int64, copy=False)
         starts = self.offsets[wide].astype(np.int64)
         lengths = self.offsets[wide + 1].astype(np.int64) - starts
+        if present is not None:
+            lengths = np.where(present, lengths, 0)
         heap = kernels.active().texts.gather_slices(self.heap, starts, lengths)
         taken = Texts(heap, offsets_of(lengths), self.binary)
-        if self._decoded is not None and len(places) <= len(self._decoded):
+        if self._decoded is not None and present is None and len(places) <= len(self._decoded):
             known = self._decoded
             taken._decoded = [known[place] for place in places.tolist()]
         return taken
