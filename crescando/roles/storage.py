@@ -50,6 +50,7 @@ from crescando.roles.messages import (
     Taken,
 )
 from crescando.roles.outbox import Outbox, numbers_of
+from crescando.roles.restraint import Restraint
 from crescando.routing.base import Config, ExpelledEvent, Multicast, ReadsEvent
 from crescando.routing.batch import Delivery, Message
 from crescando.routing.ecast.messages import ReadRefused
@@ -87,8 +88,8 @@ class StorageLimits:
     cycle_s : float
         The time that one cycle is to take, as far as can be foreseen; see `admission`.
     backlog_s : float
-        Work of so long a time may be queued before confirmations are withheld, so that
-        whoever sends too much waits at the routers and not in front of everybody here.
+        Work of so long a time may be queued before confirmations are withheld for a while, so
+        that whoever sends too much waits at the routers and not in front of everybody here.
     queue_bytes : int
         Queued and executing work above which confirmations are withheld.
     queue_s : float
@@ -173,6 +174,7 @@ class Storage:
         self._replica_reads: list[tuple[ProcessId, ReadReplica]] = []
         self._questions: list[Question] = []
         self._mean = Mean()
+        self._restraint = Restraint(self.limits.backlog_s)
         self._called_off: dict[ProcessId, set[int]] = {}
         """Reads that clients have called off since the last turn."""
         self._cancelled: frozenset[tuple[ProcessId, int]] = frozenset()
@@ -261,13 +263,14 @@ class Storage:
             self._out.execute = self._next_cycle()
             self._is_busy, self._busy_since_s = True, now_s
         self._ledgers.flush(now_s)
-        self.multicast.hold_confirms(self._is_over_budget or self._waiting.backlog_s > self.limits.backlog_s)
+        is_behind = self._restraint.look(self._waiting.backlog_s, now_s)
+        self.multicast.hold_confirms(self._is_over_budget or is_behind)
         protocol = self.multicast.flush(now_s)
         out, self._out = self._out, Output()
         out.reset += protocol.reset
         out.connect += protocol.connect
         out.send += protocol.send
-        out.wake_at_s = earliest(protocol.wake_at_s, self._ledgers.wake_at_s)
+        out.wake_at_s = earliest(protocol.wake_at_s, self._ledgers.wake_at_s, self._restraint.wake_at_s)
         return out
 
     def _call_off(self, client: ProcessId, numbers: set[int]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from crescando.engine.statement import Kind, Operation, Shape
 from crescando.roles.admission import QUANTUM, Admission
 from crescando.roles.costs import EACH_S, SCAN_S, Costs
+from crescando.roles.restraint import HOLD_S, Restraint
 from crescando.types import FULL_RING, ProcessId
 
 READS = [Shape(Kind.READ, table, 0) for table in range(1, 5)]
@@ -209,3 +210,46 @@ def test_costs_are_learned_from_cycles_of_changing_company() -> None:
     for shape, (scan_s, each_s) in truth.items():
         told_s = costs.of(shape).scan_s + 1_000 * costs.of(shape).each_s
         assert told_s == pytest.approx(scan_s + 1_000 * each_s, rel=1.0), shape
+
+
+def test_a_backlog_is_confirmed_by_and_by() -> None:
+    restraint = Restraint(0.1)
+    assert not restraint.look(0.1, 0.0)
+    assert restraint.wake_at_s is None
+
+    held = [restraint.look(9.0, 0.01 * step) for step in range(300)]
+
+    assert held[0]
+    assert held.count(False) == pytest.approx(3.0 / HOLD_S, abs=1), "it confirms every now and then"
+    assert not restraint.look(0.0, 3.0)
+
+
+def test_whoever_waits_to_confirm_asks_to_be_called_again() -> None:
+    restraint = Restraint(0.1)
+    assert restraint.look(1.0, 5.0)
+    assert restraint.wake_at_s == 5.0 + HOLD_S
+    assert not restraint.look(1.0, 5.0 + HOLD_S)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_put_together_waits_as_if_put_one_by_one(seed: int) -> None:
+    rng = random.Random(seed)
+    apart, together = admission(rng.choice((5, 500)), 1e9), admission()
+    together._operations_max = apart._operations_max
+    at = 0
+    for _ in range(30):
+        client, shapes = rng.choice(CLIENTS), rng.choices([*READS, WRITE], k=rng.randint(1, 3))
+        batch = [operation(at + n, rng.choice(shapes), client) for n in range(rng.randint(0, 40))]
+        sizes = [rng.choice((1, 1500, 9000)) for _ in batch]
+        at += len(batch)
+        for each, size in zip(batch, sizes, strict=True):
+            apart.put(each, each.position, size)
+        together.put_all(batch, sizes)
+        assert (apart.n, apart.n_bytes) == (together.n, together.n_bytes)
+        assert together.backlog_s == pytest.approx(apart.backlog_s)
+        if rng.random() < 0.4:
+            (left, left_load), (right, right_load) = apart.take(), together.take()
+            assert [(i.position, i.n_bytes, i.place, i.weight, i.each_s) for i in left] == [
+                (i.position, i.n_bytes, i.place, i.weight, i.each_s) for i in right
+            ]
+            assert right_load.weights == pytest.approx(left_load.weights)
