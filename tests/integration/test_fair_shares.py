@@ -1,0 +1,32 @@
+"""One session's thousands of reads do not hold up another's only one."""
+
+from __future__ import annotations
+
+import crescando
+from crescando.roles.storage import StorageLimits
+from crescando.spec import ClusterSpec
+from tests.integration.stores import COUNTERS, standstill
+
+N_FLOOD = 4_000
+CYCLE = 64
+
+
+def test_a_read_is_answered_long_before_the_thousands_that_were_asked_first() -> None:
+    spec = ClusterSpec(storage=StorageLimits(cycle_operations=CYCLE))
+    with crescando.open(spec=spec, seed=1) as store:
+        table = store.create_table(COUNTERS)
+        table.insert({"k": [1, 2, 3], "v": [0, 0, 0]}).result()
+        read = table.prepare_select(["k"], "k = ?")
+        probe = store.session("probe").table("counters").prepare_select(["k"], "v = ?")
+        with standstill(store):
+            flood = read.many([(n % 3 + 1,) for n in range(N_FLOOD)])
+            late = probe((0,))
+
+        assert len(late.result()) == 3
+        n_answered = sum(handle.done() for handle in flood)
+        assert all(len(handle.result()) == 1 for handle in flood)
+
+        # Behind all that were ordered before it, it would have come when most were answered.
+        assert n_answered < N_FLOOD / 2
+        (counters,) = (each for name, each in store.cluster.statistics().items() if "storage" in name)
+        assert counters["operations_per_scan_max"] <= CYCLE
