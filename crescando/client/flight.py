@@ -222,7 +222,8 @@ class Flight:
     @property
     def was_taken(self) -> bool:
         """Whether the first sending has its outcome, and it is the operation's."""
-        return self.pending.done() and not _is_refused(self.pending)
+        pending = self.pending
+        return pending.done() and (pending.exception() is None or not _is_refused(pending))
 
     def cancel(self) -> None:
         """Call it off, if it is a read."""
@@ -263,7 +264,7 @@ class Flight:
     def __call__(self, _: Waitable) -> None:
         """Take note that the outcome is known."""
         self._desk.landed()
-        if _is_refused(self.pending):
+        if self.pending.exception() is not None and _is_refused(self.pending):
             self._send_again()
 
     def _send_again(self) -> Promise[Pending]:

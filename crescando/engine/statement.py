@@ -381,7 +381,9 @@ _SHAPES_DECODER = msgspec.msgpack.Decoder(tuple[bytes, ...])
 
 def encode_parameters(shape: Shape, parameters: tuple[Any, ...]) -> bytes:
     """Encode an operation's parameters."""
-    if 0 < len(parameters) < 1 << 16 and all(type(each) is Column for each in parameters):
+    # Most have constants, which the first one tells: each operation comes through here.
+    has_columns = bool(parameters) and type(parameters[0]) is Column and len(parameters) < 1 << 16
+    if has_columns and all(type(each) is Column for each in parameters):
         return _encode_columns(parameters)
     return _ENCODER.encode(parameters)
 

@@ -161,7 +161,12 @@ INT, TEXT, REAL = DataType.INT64, DataType.STRING, DataType.FLOAT64
 @pytest.mark.parametrize("seed", range(10))
 def test_values_are_filled_quickly_as_they_are_slowly(seed: int) -> None:
     rng = random.Random(seed)
-    values = {int: [0, -(2**63), 2**63 - 1, 2**63], str: ["", "a", "ä"], float: [0.5], bool: [True]}
+    values: dict[type, list[Any]] = {
+        int: [0, -(2**63), 2**63 - 1, 2**63],
+        str: ["", "a", "ä"],
+        float: [0.5],
+        bool: [True],
+    }
     signature = tuple(rng.choices(list(values), k=rng.randint(1, 4)))
     kinds = {int: INT, str: TEXT, float: REAL, bool: DataType.BOOL}
     slots = [
