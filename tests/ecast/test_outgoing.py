@@ -162,3 +162,30 @@ def test_whatever_happens_numbers_go_in_order_and_within_credit(seed: int) -> No
     assert numbers(outgoing.take()) == list(range(sent + 1, next_number))
     outgoing.settle(next_number - 1)
     assert (len(outgoing), outgoing.on_way_bytes) == (0, 0)
+
+
+def test_a_part_that_was_stable_when_a_leadership_begins_uses_up_no_credit() -> None:
+    """It becomes stable once only: counted as on its way it would hold the rest back for ever."""
+    outgoing = filled(of(*(write(n) for n in range(1, 7))), credit=6 * SIZE)
+    outgoing.take()
+    outgoing.settle(4)
+
+    outgoing.restart(4, SIZE)
+
+    assert numbers(outgoing.take()) == [5]
+    assert outgoing.on_way_bytes <= SIZE
+    outgoing.settle(5)
+    assert numbers(outgoing.take()) == [6]
+
+
+def test_what_becomes_stable_while_it_waits_is_not_sent_again() -> None:
+    outgoing = filled(of(*(write(n) for n in range(1, 7))), credit=0)
+
+    outgoing.settle(4)
+
+    assert numbers(outgoing.take()) == [5]
+    outgoing.settle(5)
+    assert numbers(outgoing.take()) == [6]
+    outgoing.settle(6)
+    assert len(outgoing) == 0
+    assert outgoing.on_way_bytes == 0

@@ -33,6 +33,7 @@ class Outgoing:
     def __init__(self) -> None:
         self.credit = 0
         self.sent = 0
+        self._settled = 0
         self._on_way: deque[Submission] = deque()
         self.waiting: deque[Submission] = deque()
         self._data_bytes = 0
@@ -63,6 +64,8 @@ class Outgoing:
                 self._send(submission.slice(0, known))
             if known < len(submission):
                 self.waiting.append(submission.slice(known, len(submission)))
+        # What has become stable of a part will not become so again: it would use up credit for ever.
+        self.settle(self._settled)
 
     def take(self) -> list[Submission]:
         """Give what may be sent now."""
@@ -102,13 +105,16 @@ class Outgoing:
 
     def settle(self, upto: int) -> None:
         """Drop what has become stable."""
+        self._settled = upto
         while self._on_way and self._on_way[0].last <= upto:
             part = self._on_way.popleft()
             config = part.config_bytes
             self._config_bytes -= config
             self._data_bytes -= part.n_bytes - config
-        while self.waiting and self.waiting[0].last <= upto:
-            self.waiting.popleft()
+        while self.waiting and self.waiting[0].first <= upto:
+            head = self.waiting.popleft()
+            if head.last > upto:
+                self.waiting.appendleft(head.slice(upto + 1 - head.first, len(head)))
 
     def drop_above(self, learned: int) -> None:
         """Drop what will never be in the order: this process is no member any more."""
