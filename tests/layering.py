@@ -26,6 +26,7 @@ CONTRACTS = (
     "engine.base",
     "engine.statement",
     "client.base",
+    "client.block",
 )
 """What is known of a layer by those that must work with any implementation of it."""
 
