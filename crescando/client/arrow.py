@@ -150,7 +150,7 @@ def _is_mostly_distinct(pa: Any, array: Any) -> bool:
     places = np.arange(0, len(array), len(array) // n_looked_at)
     looked_at = array.take(pa.array(places))
     n_present = len(places) - looked_at.null_count
-    return 4 * n_present > len(places) and 2 * len(looked_at.unique()) > n_present
+    return bool(4 * n_present > len(places) and 2 * len(looked_at.unique()) > n_present)
 
 
 def _texts_of(pa: Any, array: Any, binary: bool) -> Texts:
