@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from crescando.client.block import Piece
+from crescando.client.block import Block, Piece
 from crescando.client.promise import Promise
 from crescando.engine.aggregate import States
 from crescando.engine.base import Count, Explained
@@ -24,6 +24,7 @@ from crescando.types import KeyRange, Position, ProcessId, Scope
 
 __all__ = [
     "Backend",
+    "Block",
     "Explanation",
     "Groups",
     "Isolation",

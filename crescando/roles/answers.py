@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from crescando.client.base import Groups, Piece
-from crescando.client.block import Block
+from crescando.client.base import Block, Groups, Piece
 from crescando.engine.base import Partials, Rows
 from crescando.types import ProcessId
 
