@@ -281,6 +281,5 @@ def _is_lost(
 
 def interpret(workload: Workload, appended: Appended) -> Step | None:
     """Give the workload's step that an appended message carries."""
-    call = decode_call(appended.message.payload)
-    body = decode_shapes(appended.shared)[call.shape]
-    return workload.interpret(body, call.parameters)
+    calls, bodies = decode_call(appended.message.payload).steps, decode_shapes(appended.shared)
+    return workload.interpret_all([(bodies[call.shape], call.parameters) for call in calls])

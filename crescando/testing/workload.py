@@ -7,11 +7,13 @@ time on a dict: enough to notice a lost, doubled, reordered or torn operation.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from crescando.client.base import ReadOutcome, Request, WriteOutcome
+from crescando.client.transaction import together
 from crescando.engine.partition import position_of, ring_positions
 from crescando.engine.ranges import key_ranges, ranges_of_positions
 from crescando.engine.statement import (
@@ -68,10 +70,11 @@ def _shapes(table: int) -> dict[str, Shape]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one operation means: a name of the shapes above, and its numbers."""
+    """What one operation means: a name of the shapes above, its numbers, and the writes that go with it."""
 
     name: str
     arguments: tuple[int, ...]
+    then: tuple[Step, ...] = ()
 
     @property
     def is_read(self) -> bool:
@@ -98,9 +101,15 @@ class Workload:
         self.names = {shape.encode(): name for name, shape in self.shapes.items()}
 
     def draw(self, rng: random.Random) -> Request:
-        """Draw one operation."""
+        """Draw one operation, or a transaction."""
         name = rng.choice(tuple(self.shapes))
         key, group, amount = rng.randrange(KEYS), rng.randrange(GROUPS), rng.randint(1, 1000)
+        request = self._draw(rng, name, key, group, amount)
+        if request.shape.kind is Kind.READ or amount % 4:
+            return request
+        return together([request, self._where("add_by_key", (-amount, (key + KEYS // 2) % KEYS))])
+
+    def _draw(self, rng: random.Random, name: str, key: int, group: int, amount: int) -> Request:
         match name:
             case "insert" | "upsert":
                 keys = rng.sample(range(KEYS), rng.choice((1, 1, 1, 3)))
@@ -137,9 +146,22 @@ class Workload:
 
     def interpret_request(self, request: Request) -> Step:
         """Give what a drawn operation means."""
-        step = self.interpret(request.shape.encode(), encode_parameters(request.shape, request.parameters))
+        writes = [
+            (request.shape, request.parameters),
+            *((each.shape, each.parameters) for each in request.then),
+        ]
+        step = self.interpret_all(
+            [(shape.encode(), encode_parameters(shape, parameters)) for shape, parameters in writes]
+        )
         assert step is not None
         return step
+
+    def interpret_all(self, encoded: Sequence[tuple[bytes, bytes]]) -> Step | None:
+        """Give what an operation or a transaction means, from the shape and parameters of each write."""
+        first, *then = [self.interpret(body, parameters) for body, parameters in encoded]
+        if first is None:
+            return None
+        return replace(first, then=tuple(step for step in then if step is not None))
 
     def interpret(self, body: bytes, parameters: bytes) -> Step | None:
         """Give what an encoded operation means; None if it is none of ours."""
@@ -175,7 +197,11 @@ class Model:
         return [(k, *self.rows[k]) for k in sorted(keys)]
 
     def write(self, step: Step) -> tuple[int, int]:
-        """Carry out a write; gives how many rows were affected and rejected."""
+        """Carry out a write, or a transaction; gives how many rows were affected and rejected."""
+        counts = [self._write(each) for each in (step, *step.then)]
+        return sum(affected for affected, _ in counts), sum(rejected for _, rejected in counts)
+
+    def _write(self, step: Step) -> tuple[int, int]:
         if step.name in ("insert", "upsert"):
             return self._put(step)
         matching = self.matching(step)
