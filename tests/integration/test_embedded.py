@@ -31,7 +31,9 @@ def total(store: crescando.Store) -> int:
 
 
 def crescando_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("crescando")]
+    """Give the stores' threads; the one that makes kernels ready is the process's, and ends by itself."""
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name.startswith("crescando") and name != "crescando-warming"]
 
 
 # Concurrency.
