@@ -117,10 +117,9 @@ class Sender(_Core):
         self._n_config = 0
         self._keys = array("Q")
         self._payloads: list[bytes] = []
-        self._blocks: deque[tuple[U64, bytes]] = deque()
+        self._blocks: deque[tuple[U64, bytes, asyncio.Future[None]]] = deque()
         self._dones: list[asyncio.Future[None]] = []
         self._waiters: deque[tuple[int, list[asyncio.Future[None]]]] = deque()
-        self._next = 1
 
     def on_start(self, now_s: float) -> None:
         super().on_start(now_s)
@@ -136,7 +135,6 @@ class Sender(_Core):
             )
         )
         self._n_config = len(bodies)
-        self._next = len(bodies) + 1
 
     @property
     def is_ready(self) -> bool:
@@ -162,10 +160,8 @@ class Sender(_Core):
             The n payloads (key, then value) in a row.
         done : asyncio.Future
         """
-        self._blocks.append((keys, payload))
-        self._next += len(keys)
+        self._blocks.append((keys, payload, done))
         self.n_put += len(keys)
-        self._waiters.append((self._next - 1, [done]))
         self.wake()
 
     def flush(self, now_s: float) -> Output:
@@ -197,19 +193,19 @@ class Sender(_Core):
         self.multicast.submit(self._submission(first, column, offsets, b"".join(payloads)))
 
     def _submit_blocks(self) -> None:
-        keys, payload = self._blocks.popleft()
-        n, width = len(keys), len(payload) // len(keys)
-        taken = [(keys, payload)]
-        while self._blocks and n + len(self._blocks[0][0]) <= self._batch_max:
-            keys, payload = self._blocks.popleft()
-            n += len(keys)
+        first, n, width = self.multicast.next_number, 0, 0
+        columns, payloads = [], []
+        while self._blocks and (n == 0 or n + len(self._blocks[0][0]) <= self._batch_max):
+            keys, payload, done = self._blocks.popleft()
+            width = width or len(payload) // len(keys)
             if len(payload) != width * len(keys):
                 raise ValueError("all blocks have payloads of one length")
-            taken.append((keys, payload))
-        offsets = _OFFSETS[: n + 1] * width
-        column = keys if len(taken) == 1 else np.concatenate([keys for keys, _ in taken])
-        whole = b"".join([payload for _, payload in taken])
-        self.multicast.submit(self._submission(self.multicast.next_number, column, offsets, whole))
+            n += len(keys)
+            columns.append(keys)
+            payloads.append(payload)
+            self._waiters.append((first + n - 1, [done]))
+        column = columns[0] if len(columns) == 1 else np.concatenate(columns)
+        self.multicast.submit(self._submission(first, column, _OFFSETS[: n + 1] * width, b"".join(payloads)))
 
     def _submission(self, first: int, keys: U64, offsets: NDArray[np.int64], payload: bytes) -> Submission:
         n = len(keys)
