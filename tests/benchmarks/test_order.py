@@ -15,9 +15,9 @@ from benchmarks.verdicts import outcome, within
 async def _embedded(keeps: bool) -> tuple[list[Sample], Embedded]:
     async with Embedded(keeps=keeps) as store:
         samples = [
-            await awaitables([store.sender], in_flight=8, payload_bytes=100, seconds=0.1),
-            await blocks(store.sender, block=16, in_flight=4, payload_bytes=40, seconds=0.1),
-            await open_loop(store.sender, rate_s=500, payload_bytes=20, seconds=0.1),
+            await awaitables([store.sender], in_flight=8, payload_bytes=100, seconds=0.5),
+            await blocks(store.sender, block=16, in_flight=4, payload_bytes=40, seconds=0.5),
+            await open_loop(store.sender, rate_s=500, payload_bytes=20, seconds=0.5),
         ]
         await asyncio.sleep(0.02)
     return samples, store

@@ -20,8 +20,8 @@ from tests.simulation.plants import never_ask_a_router_again
 
 def run_shy(seed: int, *, faults: Sequence[Fault] | None = None) -> Verdict:
     """Run a seed of the order whose routers leave it at the first refusal."""
-    factories = never_ask_a_router_again(pytest.MonkeyPatch())
-    return run_order_seed(seed, factories=factories, faults=faults)
+    with pytest.MonkeyPatch.context() as patch:
+        return run_order_seed(seed, factories=never_ask_a_router_again(patch), faults=faults)
 
 
 def run_breaking(seed: int, *, faults: Sequence[Fault] | None = None) -> Verdict:

@@ -161,7 +161,7 @@ def everything_refused() -> Measured:
     for _ in range(30):
         for _ in range(100):
             request = cluster.workload.draw(rng)
-            strange = replace(request, shape=msgspec.structs.replace(request.shape, table=77))
+            strange = msgspec.structs.replace(request, shape=msgspec.structs.replace(request.shape, table=77))
             script.core.request(script.next_token, strange)
             script.next_token += 1
         cluster.nodes[script.core.me].pump.need_turn()
