@@ -258,7 +258,7 @@ class RowsRejectedError(OperationError):
 
     def __str__(self) -> str:
         return (
-            f"{self.rejected} rows were rejected and {self.affected} written; "
+            f"{self.rejected} {'row was' if self.rejected == 1 else 'rows were'} rejected and {self.affected} written; "
             f"the smallest rejected key {self.key!r}: {self.cause}"
         )
 
