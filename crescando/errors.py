@@ -257,8 +257,9 @@ class RowsRejectedError(OperationError):
         self.cause = cause
 
     def __str__(self) -> str:
+        rows = "row was" if self.rejected == 1 else "rows were"
         return (
-            f"{self.rejected} {'row was' if self.rejected == 1 else 'rows were'} rejected and {self.affected} written; "
+            f"{self.rejected} {rows} rejected and {self.affected} written; "
             f"the smallest rejected key {self.key!r}: {self.cause}"
         )
 
