@@ -25,6 +25,7 @@ CONTRACTS = (
     "routing.batch",
     "engine.base",
     "engine.statement",
+    "engine.written",
     "client.base",
     "client.block",
 )

@@ -97,7 +97,7 @@ class EngineSide:
                 )
                 (results,) = engine.execute([operation])
                 assert not results.failed, results.failed
-                assert not any(count.rejected for count in results.written[0].counts)
+                assert not results.written[0].remarks, results.written[0].remarks
 
     def _split(self, intake: Intake) -> list[Intake]:
         if len(self.engines) == 1:
@@ -165,7 +165,7 @@ class EngineSide:
         affected = 0
         for results in self.execute(operations):
             assert not results.failed, results.failed[:1]
-            affected += sum(count.affected for written in results.written for count in written.counts)
+            affected += sum(int(written.affected.sum()) for written in results.written)
         return affected
 
     def miles(self) -> int:

@@ -17,8 +17,9 @@ import msgspec
 from crescando.client.block import Block, Piece
 from crescando.client.promise import Promise
 from crescando.engine.aggregate import States
-from crescando.engine.base import Count, Explained
+from crescando.engine.base import Explained
 from crescando.engine.statement import Column, Shape
+from crescando.engine.written import Count
 from crescando.schema import TableSchema
 from crescando.types import KeyRange, Position, ProcessId, Scope
 

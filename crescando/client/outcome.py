@@ -12,9 +12,9 @@ from crescando.client.answer import Answer
 from crescando.client.base import WriteOutcome
 from crescando.client.columns import unite
 from crescando.client.constant import python_value
-from crescando.engine.base import Count, Rejection
 from crescando.engine.returning import RETURNED_MAX
 from crescando.engine.statement import PHYSICAL, Column, Returned
+from crescando.engine.written import Count, Rejection
 from crescando.errors import ReturnedLostError
 from crescando.schema import TableSchema
 from crescando.types import Position

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from crescando.engine.base import Failed, Partials, Results, Rows, Written
+from crescando.engine.base import Failed, Partials, Results, Rows
 from crescando.engine.cutting import PIECE_BYTES
 from crescando.engine.group import Group
 from crescando.engine.operations import Members
 from crescando.engine.reader import Reader
 from crescando.engine.transactions import Transactions
 from crescando.engine.writer import Tally
+from crescando.engine.written import cut_written, join_written
 from crescando.types import ProcessId
 
 
@@ -33,7 +34,6 @@ class Answers:
             sender: ([], [], [], []) for sender in dict.fromkeys(senders)
         }
         self.transactions = Transactions()
-        self._some_returned = False
 
     def failed(self, members: Members, local: int, kind: str, text: str) -> None:
         """Tell that an operation was not executed."""
@@ -61,29 +61,23 @@ class Answers:
     def wrote(self, group: Group, tally: Tally) -> None:
         """Tell what the writes of a group did."""
         written = tally.written(group)
-        self._some_returned |= bool(group.plan.shape.returning)
-        members, alone = group.members, group.every
-        if (members.step >= 0).any():
-            alone = (members.step < 0).nonzero()[0]
-            for local in (members.step >= 0).nonzero()[0].tolist():
-                self.transactions.wrote(members.sender_of(local), int(members.step[local]), written[local])
-        for sender, locals_ in members.by_sender(alone):
-            some = written if len(locals_) == len(written) else map(written.__getitem__, locals_.tolist())
-            self._parts[sender][2].extend(some)
+        for sender, places in group.members.by_sender(group.every):
+            some = written if len(places) == len(written) else written.keep(places)
+            self._parts[sender][2].append(some)
 
     def results(self, executed: int) -> list[Results]:
         """Give the `Results` of each sender, further ones for long answers; `process` is left to the role."""
         nobody = ProcessId("", "")
-        for sender, did in self.transactions.written():
-            self._parts[sender][2].append(did)
         for sender, fault in self.transactions.failed():
             self._parts[sender][3].append(fault)
         given: list[Results] = []
         for sender, (rows, partials, written, failed) in self._parts.items():
             first, *others = _packed([*rows, *partials])
-            *before, last = _packed_writes(written, self._some_returned)
-            given.extend(Results(nobody, sender, executed, written=tuple(pack)) for pack in before)
-            given.append(Results(nobody, sender, executed, *_by_kind(first), tuple(last), tuple(failed)))
+            packs = cut_written(join_written(written), PIECE_BYTES) if written else []
+            given.extend(Results(nobody, sender, executed, written=(pack,)) for pack in packs[:-1])
+            given.append(
+                Results(nobody, sender, executed, *_by_kind(first), tuple(packs[-1:]), tuple(failed))
+            )
             given.extend(Results(nobody, sender, executed, *_by_kind(pack)) for pack in others)
         return given
 
@@ -98,21 +92,6 @@ def _packed(pieces: list[Rows | Partials]) -> list[list[Rows | Partials]]:
             n_bytes = 0
         packs[-1].append(piece)
         n_bytes += piece.n_bytes
-    return packs
-
-
-def _packed_writes(written: list[Written], some_returned: bool) -> list[list[Written]]:
-    """Put what writes did into packs whose returned rows weigh about `PIECE_BYTES`; at least one."""
-    if not some_returned:
-        return [written]
-    packs: list[list[Written]] = [[]]
-    n_bytes = 0
-    for each in written:
-        if n_bytes > PIECE_BYTES:
-            packs.append([])
-            n_bytes = 0
-        packs[-1].append(each)
-        n_bytes += each.returned_bytes
     return packs
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from crescando.engine.aggregate import States, column_bytes
 from crescando.engine.operations import Entry
 from crescando.engine.statement import Column, Scalar, Shape
+from crescando.engine.written import Written
 from crescando.schema import TableSchema
 from crescando.types import KeyRange, ProcessId, Scope
 
@@ -107,47 +108,6 @@ class Partials(msgspec.Struct, frozen=True, array_like=True):
         return values + 32 * len(self.number) + 64 * len(self.scopes)
 
 
-class Rejection(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The smallest rejected key of one write in one range, and its cause."""
-
-    key: tuple[Scalar, ...]
-    cause: str
-
-
-class Count(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What one write did to the rows of one ring arc (or part of an arc)."""
-
-    key_range: KeyRange
-    affected: int
-    rejected: int
-    rejection: Rejection | None = None
-    returned: tuple[Column, ...] = ()
-    """A row per row affected, if the write returns any; empty also if they are too many."""
-    step: int = 0
-    """Which write of the transaction did it."""
-
-
-class Written(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What one write did, per ring arc that this process owns *and* the write touches.
-
-    What a transaction did is told as one, step by step.
-    """
-
-    number: int
-    position: int
-    counts: tuple[Count, ...]
-
-    @property
-    def returned_bytes(self) -> int:
-        """What the rows it returns take in memory, about."""
-        return sum(column_bytes(column) for count in self.counts for column in count.returned)
-
-    def without_returned(self) -> Written:
-        """Give the counts alone."""
-        counts = tuple(msgspec.structs.replace(count, returned=()) for count in self.counts)
-        return msgspec.structs.replace(self, counts=counts)
-
-
 class Failed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A read that met an erroneous row, or an operation whose schema changed."""
 
@@ -178,10 +138,9 @@ class Results(msgspec.Struct, frozen=True, array_like=True, tag="results"):
     @property
     def n_bytes(self) -> int:
         """What they take in memory, about: exact for answers, by count for the rest."""
-        n_others = len(self.written) + len(self.failed)
+        written = sum(each.n_bytes for each in self.written)
         answers = sum(rows.n_bytes for rows in self.rows) + sum(each.n_bytes for each in self.partials)
-        returned = sum(written.returned_bytes for written in self.written)
-        return answers + returned + OUTCOME_BYTES * n_others
+        return answers + written + OUTCOME_BYTES * len(self.failed)
 
 
 class AccessPath(msgspec.Struct, frozen=True, array_like=True):

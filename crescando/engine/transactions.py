@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from crescando.engine.base import Failed, Written
+from crescando.engine.base import Failed
 from crescando.engine.statement import Operation
 from crescando.types import ProcessId
 
@@ -24,10 +24,9 @@ next write begin so much higher."""
 
 
 class Transactions:
-    """What the transactions of a batch did, put together from their steps."""
+    """Which transactions of a batch cannot be executed, and why."""
 
     def __init__(self) -> None:
-        self._did: dict[int, tuple[ProcessId, dict[int, Written]]] = {}
         self._refused: dict[int, tuple[ProcessId, int, Failed]] = {}
 
     @property
@@ -41,21 +40,6 @@ class Transactions:
         if known is None or step < known[1]:
             text = f"write {step + 1} of the transaction: {failed.text}"
             self._refused[failed.position] = sender, step, msgspec.structs.replace(failed, text=text)
-
-    def wrote(self, sender: ProcessId, step: int, written: Written) -> None:
-        """Note what a step did."""
-        self._did.setdefault(written.position, (sender, {}))[1][step] = written
-
-    def written(self) -> Iterator[tuple[ProcessId, Written]]:
-        """Give what each transaction did, in order, the counts of its steps one after the other."""
-        for position in sorted(self._did):
-            sender, steps = self._did[position]
-            counts = tuple(
-                msgspec.structs.replace(count, step=step)
-                for step in sorted(steps)
-                for count in steps[step].counts
-            )
-            yield sender, msgspec.structs.replace(steps[0], counts=counts)
 
     def failed(self) -> Iterator[tuple[ProcessId, Failed]]:
         """Give why each transaction was refused, in order."""

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from crescando.engine.base import Count, Rejection, Written
 from crescando.engine.conversion import convert, domain_errors
 from crescando.engine.evaluator import Evaluator
 from crescando.engine.frame import Frame
@@ -27,6 +26,7 @@ from crescando.engine.statement import Column, Kind
 from crescando.engine.table import Table
 from crescando.engine.terms import evaluate, null_error
 from crescando.engine.values import Errors, Value, first_cause, recode, with_raised
+from crescando.engine.written import Rejection, Remark, Written
 from crescando.types import KeyRange
 
 
@@ -45,7 +45,6 @@ class Tally:
         self._n_arcs = max(len(arcs), 1)
         self._affected: list[I64] = []
         self._counts: I64 | None = None
-        self._known: dict[tuple[int, ...], tuple[Count, ...]] = {}
         self._n_operations = n_operations
         self._failures = Failures()
         self._returned: dict[int, ReturnedRows] = {}
@@ -68,35 +67,22 @@ class Tally:
         if len(order):
             self._failures.add(order * self._n_arcs + arcs, keys, causes)
 
-    def written(self, group: Group) -> list[Written]:
+    def written(self, group: Group) -> Written:
         """Give what each write of a group did; every arc is reported, also with nothing.
 
         Ends the counting.
         """
         if self._counts is None:
             self._counts = self._sum()
-        kept = self._returned.get(id(group))
-        returned = {} if kept is None else kept.by_cell()
         members = group.members
-        counts = self._counts[members.order]
-        rows = zip(*(counts[:, arc].tolist() for arc in range(len(self._arcs))), strict=True)
-        told = [self._known.get(row) or self._plain(row) for row in rows] or [()] * len(members)
-        special = np.array(
-            sorted({cell // self._n_arcs for cell in (*self._failures.counts, *returned)}), np.int64
+        return Written(
+            members.number,
+            members.position,
+            np.maximum(members.step, 0),
+            tuple(self._arcs),
+            self._counts[members.order].ravel(),
+            self._remarks(group),
         )
-        for local in np.isin(members.order, special).nonzero()[0].tolist():
-            start = int(members.order[local]) * self._n_arcs
-            told[local] = tuple(
-                self._count(arc, start, affected, returned.get(start + arc, ()))
-                for arc, affected in enumerate(counts[local].tolist())
-            )
-        return list(map(Written, members.number.tolist(), members.position.tolist(), told))
-
-    def _plain(self, row: tuple[int, ...]) -> tuple[Count, ...]:
-        """Give the counts of a write that affected so many rows of each arc, and no more; few differ."""
-        counts = zip(self._arcs, row, strict=True)
-        told = self._known[row] = tuple(Count(arc, affected, 0) for arc, affected in counts)
-        return told
 
     def _sum(self) -> I64:
         size = self._n_operations * len(self._arcs)
@@ -104,13 +90,27 @@ class Tally:
         counted: I64 = np.bincount(every, minlength=size)[:size]
         return counted.reshape(self._n_operations, len(self._arcs))
 
-    def _count(self, arc: int, start: int, affected: int, returned: tuple[Column, ...]) -> Count:
-        failure = self._failures.smallest.get(start + arc)
+    def _remarks(self, group: Group) -> tuple[Remark, ...]:
+        """Give what a group's writes did beside affecting rows."""
+        kept = self._returned.get(id(group))
+        returned = {} if kept is None else kept.by_cell()
+        cells = np.array(sorted({*self._failures.counts, *returned}), np.int64)
+        if len(cells) == 0:
+            return ()
+        order = group.order
+        write = np.minimum(np.searchsorted(order, cells // self._n_arcs), len(order) - 1)
+        own = (order[write] * self._n_arcs + cells % self._n_arcs == cells).nonzero()[0]
+        return tuple(
+            self._remark(write, cell, returned.get(cell, ()))
+            for write, cell in zip(write[own].tolist(), cells[own].tolist(), strict=True)
+        )
+
+    def _remark(self, write: int, cell: int, returned: tuple[Column, ...]) -> Remark:
+        failure, arc = self._failures.smallest.get(cell), cell % self._n_arcs
         if failure is None:
-            return Count(self._arcs[arc], affected, 0, None, returned)
+            return Remark(write, arc, 0, None, returned)
         rejection = Rejection(failure.key, failure.cause.text)
-        rejected = self._failures.counts[start + arc]
-        return Count(self._arcs[arc], affected, rejected, rejection, returned)
+        return Remark(write, arc, self._failures.counts[cell], rejection, returned)
 
 
 class Writer:

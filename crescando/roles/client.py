@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from crescando.client.base import ReadOutcome, Request, SchemaChanged
-from crescando.engine.base import Failed, Partials, Results, Rows, Written
+from crescando.engine.base import Failed, Partials, Results, Rows
+from crescando.engine.written import Written
 from crescando.errors import (
     ClosedError,
     CountUnknownError,
@@ -37,7 +38,7 @@ from crescando.roles.answers import Answer, Parts, answers_of, whole_pieces
 from crescando.roles.completion import Completion
 from crescando.roles.configurations import Configurations
 from crescando.roles.contact import Contact
-from crescando.roles.flight import READ, InFlight
+from crescando.roles.flight import READ, InFlight, count
 from crescando.roles.inquiry import GivenUp, Inquiries
 from crescando.roles.limits import ClientLimits
 from crescando.roles.messages import Answered, Attach, Explains, Inquired, Ping, Pong, Taken
@@ -355,8 +356,7 @@ class Client:
                 self._on_whole(results.process, rows)
         for answer in itertools.chain.from_iterable(map(answers_of, in_parts)):
             self._on_answer(results.process, answer)
-        for written in results.written:
-            self._on_written(written)
+        self._on_written(results.written)
         for failed in results.failed:
             self._on_failed(failed)
 
@@ -394,12 +394,10 @@ class Client:
             operation.take(whole)
             self._finish_if_done(operation)
 
-    def _on_written(self, written: Written) -> None:
-        operation = self._operations.get(written.number)
-        if operation is None:
-            return
-        operation.count(written)
-        self._finish_if_done(operation)
+    def _on_written(self, pieces: Iterable[Written]) -> None:
+        for written in pieces:
+            for operation in count(self._operations, written):
+                self._finish_if_done(operation)
 
     def _on_failed(self, failed: Failed) -> None:
         token = self._replicas.take(failed.number)
@@ -582,8 +580,7 @@ class Client:
 
     def _on_inquired(self, peer: ProcessId, message: Inquired) -> None:
         self._inquiries.on_inquired(peer, message)
-        for written in message.written:
-            self._on_written(written)
+        self._on_written(message.written)
         for failed in message.failed:
             self._on_failed(failed)
 

@@ -7,14 +7,15 @@ duplicate.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from crescando.client.base import Groups, Piece, ReadOutcome, Request, WriteOutcome
-from crescando.engine.base import Count, Failed, Written
+from crescando.engine.base import Failed
 from crescando.engine.statement import Kind
+from crescando.engine.written import Count, Report, Written
 from crescando.errors import ReadFailedError
 from crescando.types import KeyRange, Position, Scope
 
@@ -85,15 +86,15 @@ class InFlight(msgspec.Struct, eq=False, gc=False):
         self.position = at
         return True
 
-    def count(self, written: Written) -> None:
-        """Keep what a write did, range by range; of a transaction, whose steps are told together, all."""
-        fresh: set[KeyRange] = set()
-        counts = []
-        for count in written.counts:
-            if count.key_range in fresh or self.cover((count.key_range,), written.position):
-                fresh.add(count.key_range)
-                counts.append(count)
-        self.counts = *self.counts, *counts
+    def count(self, report: Report, coverage: Coverage) -> None:
+        """Keep what a write did, range by range."""
+        left, fresh = coverage.of(self.missing)
+        if fresh:
+            self.missing, self.position = left, report.position
+            counts = report.counts
+            if len(fresh) < len(coverage.arcs):
+                counts = tuple(count for count in counts if count.key_range in fresh)
+            self.counts = (*self.counts, *counts) if self.counts else counts
 
     def take(self, answers: Sequence[Piece | Groups]) -> None:
         """Keep what was answered for a scope."""
@@ -115,6 +116,44 @@ class InFlight(msgspec.Struct, eq=False, gc=False):
         if self.is_read:
             return ReadOutcome(at, tuple(self.pieces), tuple(self.groups))
         return WriteOutcome(at, tuple(self.counts))
+
+
+class Coverage:
+    """What ring arcs cover of what operations lack; worked out once for all that lack the same.
+
+    Parameters
+    ----------
+    arcs : tuple of KeyRange
+        Of which some writes are told together.
+    """
+
+    def __init__(self, arcs: tuple[KeyRange, ...]) -> None:
+        self.arcs = arcs
+        self._last: Sequence[KeyRange] | None = None
+        self._found: tuple[Sequence[KeyRange], frozenset[KeyRange]] = (), frozenset()
+
+    def of(self, missing: Sequence[KeyRange]) -> tuple[Sequence[KeyRange], frozenset[KeyRange]]:
+        """Give what is missing still, and which of the arcs cover something of it."""
+        if missing is not self._last:
+            left: list[KeyRange] = list(missing)
+            fresh = set[KeyRange]()
+            for arc in self.arcs:
+                less = subtract(left, (arc,))
+                if less != left:
+                    fresh.add(arc)
+                    left = less
+            self._last, self._found = missing, (tuple(left), frozenset(fresh))
+        return self._found
+
+
+def count(operations: Mapping[int, InFlight], written: Written) -> Iterator[InFlight]:
+    """Keep what writes did; gives the operations that it was told of."""
+    coverage = Coverage(written.arcs)
+    for report in written.reports():
+        operation = operations.get(report.number)
+        if operation is not None:
+            operation.count(report, coverage)
+            yield operation
 
 
 def subtract(ranges: Sequence[KeyRange], scope: Scope) -> list[KeyRange]:

@@ -10,13 +10,21 @@ in outcomes together, the longest gone first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import groupby
+from operator import attrgetter
 
-from crescando.engine.base import Failed, Written
+import numpy as np
+
+from crescando.engine.base import Failed
+from crescando.engine.written import Written
 from crescando.roles.messages import Inquire, Inquired, Queued
-from crescando.types import ProcessId, Scope
+from crescando.types import FULL_RING, ProcessId, Scope
+
+_WHOLE: Scope = (FULL_RING,)
+_NOTHING: tuple[Scope, bool] = ((), True)
 
 RETURNED_BYTES_MAX = 64 << 20
 """Returned rows that are kept for one client. What its reporter tells it is not cut down: it
@@ -27,6 +35,68 @@ FORGOTTEN_MAX = 4096
 all does no harm."""
 
 
+class WrittenRecord:
+    """What one client's writes did, until the client has it.
+
+    The writes ascend in number, since those of one client are executed as it sent them.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: deque[Written] = deque()
+        self._n = 0
+        self._returned_bytes = 0
+
+    def __len__(self) -> int:
+        return self._n
+
+    def keep(self, written: Written, limit: int) -> None:
+        """Keep what writes did, and the rows they returned while there is room for them.
+
+        The oldest give way to the newest.
+        """
+        if written.remarks:
+            written = written.without_returned(self._too_many(written))
+        self._pieces.append(written)
+        self._count(written, 1)
+        while self._n > limit:
+            first = self._pieces[0]
+            excess = min(self._n - limit, len(first))
+            self._replace_first(first.after(int(first.number[excess - 1])))
+
+    def forget(self, upto: int) -> None:
+        """Forget the writes up to a number."""
+        while self._pieces and int(self._pieces[0].number[0]) <= upto:
+            self._replace_first(self._pieces[0].after(upto))
+
+    def find(self, numbers: Sequence[int]) -> tuple[Written, ...]:
+        """Give what is known of some writes."""
+        asked = np.array(numbers, np.int64)
+        found = [piece.keep(np.isin(piece.number, asked)) for piece in self._pieces if len(asked)]
+        return tuple(piece for piece in found if len(piece))
+
+    def _too_many(self, written: Written) -> set[int]:
+        """Give the writes whose returned rows have no room."""
+        room = RETURNED_BYTES_MAX - self._returned_bytes
+        none = set[int]()
+        for write, remarks in groupby(written.remarks, attrgetter("write")):
+            n_bytes = sum(remark.returned_bytes for remark in remarks)
+            if n_bytes > room:
+                none.add(write)
+            else:
+                room -= n_bytes
+        return none
+
+    def _replace_first(self, left: Written) -> None:
+        self._count(self._pieces.popleft(), -1)
+        if len(left):
+            self._pieces.appendleft(left)
+            self._count(left, 1)
+
+    def _count(self, written: Written, sign: int) -> None:
+        self._n += sign * len(written)
+        self._returned_bytes += sign * sum(remark.returned_bytes for remark in written.remarks)
+
+
 @dataclass(slots=True)
 class Ledger:
     """What one client may still ask about.
@@ -35,8 +105,10 @@ class Ledger:
     ----------
     scopes : dict
         Queued numbers: scope, and whether it is a write.
-    written, failed : dict
-        Outcomes of executed and of refused writes, by number.
+    written : WrittenRecord
+        Outcomes of executed writes.
+    failed : dict
+        Outcomes of refused writes, by number.
     report_all : set of int
         Queued writes that will be reported for all that is owned here.
     answered : int
@@ -44,45 +116,55 @@ class Ledger:
     """
 
     scopes: dict[int, tuple[Scope, bool]] = field(default_factory=dict)
-    written: dict[int, Written] = field(default_factory=dict)
+    written: WrittenRecord = field(default_factory=WrittenRecord)
     failed: dict[int, Failed] = field(default_factory=dict)
     report_all: set[int] = field(default_factory=set)
     answered: int = 0
     forgotten: dict[int, None] = field(default_factory=dict)
     """Reads that are called off and may yet be delivered; the oldest give way to the newest."""
-    _returned: dict[int, int] = field(default_factory=dict)
-    """What the returned rows of kept outcomes weigh, by number."""
 
     def __len__(self) -> int:
         return len(self.written) + len(self.failed)
 
-    def keep(self, record: dict[int, Any], number: int, outcome: Any, limit: int) -> None:
-        """Keep an outcome until the client has it; the oldest give way to the newest."""
-        if number > self.answered:
-            record[number] = outcome
-            if len(record) > limit:
-                oldest = next(iter(record))
-                del record[oldest]
-                self._returned.pop(oldest, None)
+    def keep_failed(self, failed: Failed, limit: int) -> None:
+        """Keep why a write was refused until the client has it; the oldest give way to the newest."""
+        if failed.number > self.answered:
+            self.failed[failed.number] = failed
+            if len(self.failed) > limit:
+                del self.failed[next(iter(self.failed))]
 
-    def keep_written(self, written: Written, limit: int) -> None:
-        """Keep what a write did, and the rows it returned while there is room for them."""
-        n_bytes = written.returned_bytes
-        if n_bytes and n_bytes + sum(self._returned.values()) > RETURNED_BYTES_MAX:
-            written = written.without_returned()
-        elif n_bytes and written.number > self.answered:
-            self._returned[written.number] = n_bytes
-        self.keep(self.written, written.number, written, limit)
+    def keep_written(self, written: Written, limit: int) -> list[Written]:
+        """Keep what writes did until the client has it; gives what is to be reported of it now."""
+        unknown = written.after(self.answered)
+        if len(unknown):
+            self.written.keep(unknown, limit)
+        begins = written.begins
+        numbers = written.number[begins].tolist()
+        scopes = [self.scopes.pop(number, _NOTHING)[0] for number in numbers]
+        if self.report_all:
+            scopes = [
+                _WHOLE if number in self.report_all else scope
+                for number, scope in zip(numbers, scopes, strict=True)
+            ]
+            self.report_all.difference_update(numbers)
+        if len(set(map(id, scopes))) == 1:
+            parts = [written.within(scopes[0])]
+        else:
+            places: dict[Scope, list[int]] = {}
+            for place, scope in enumerate(scopes):
+                places.setdefault(scope, []).append(place)
+            owner = np.cumsum(begins) - 1
+            parts = [written.keep(np.isin(owner, some)).within(scope) for scope, some in places.items()]
+        return [part for part in parts if part.arcs]
 
     def forget(self, upto: int) -> None:
         """Learn that the client has every outcome up to a number."""
         if upto <= self.answered:
             return
         self.answered = upto
-        for record in (self.written, self.failed):
-            for number in [known for known in record if known <= upto]:
-                del record[number]
-                self._returned.pop(number, None)
+        self.written.forget(upto)
+        for number in [known for known in self.failed if known <= upto]:
+            del self.failed[number]
         for number in [known for known in self.forgotten if 0 < known <= upto]:
             del self.forgotten[number]
 
@@ -95,18 +177,18 @@ class Ledger:
 
     def answer(self, question: Inquire) -> Inquired:
         """Tell what is known, and promise to report queued writes for all that is owned here."""
-        queued, written, failed = [], [], []
+        queued, others, failed = [], [], []
         for number in question.numbers:
             if number in self.scopes:
                 scope, is_write = self.scopes[number]
                 if is_write:
                     self.report_all.add(number)
                 queued.append(Queued(number, scope, is_write))
-            elif number in self.written:
-                written.append(self.written[number])
             elif number in self.failed:
                 failed.append(self.failed[number])
-        return Inquired(question.inquiry, tuple(queued), tuple(written), tuple(failed))
+            else:
+                others.append(number)
+        return Inquired(question.inquiry, tuple(queued), self.written.find(others), tuple(failed))
 
 
 class Ledgers:

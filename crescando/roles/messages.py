@@ -9,7 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from crescando.client.base import Explanation
-from crescando.engine.base import Failed, Written
+from crescando.engine.base import Failed
+from crescando.engine.written import Written
 from crescando.types import KeyRange, Scope
 
 

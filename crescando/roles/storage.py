@@ -55,7 +55,7 @@ from crescando.routing.base import Config, ExpelledEvent, Multicast, ReadsEvent
 from crescando.routing.batch import Delivery, Message
 from crescando.routing.ecast.messages import ReadRefused
 from crescando.schema import TableSchema
-from crescando.types import KeyRange, MessageKind, ProcessId, Scope
+from crescando.types import KeyRange, MessageKind, ProcessId
 
 
 class StorageConfig(Config, Protocol):
@@ -314,7 +314,7 @@ class Storage:
                 text = "the operation's payload is malformed"
                 failed = Failed(number, at, scope, "invalid", (), text)
                 ledger = self._ledger(part.sender)
-                ledger.keep(ledger.failed, number, failed, self.limits.records)
+                ledger.keep_failed(failed, self.limits.records)
                 self._send_results(Results(self.me, part.sender, self.executed, failed=(failed,)))
                 continue
             is_write = operations[0].shape.kind is not Kind.READ
@@ -512,21 +512,13 @@ class Storage:
 
     def _report(self, results: Results) -> None:
         ledger = self._ledger(results.to)
-        reported = []
-        for written in results.written:
-            scope, _ = ledger.scopes.pop(written.number, ((), True))
-            ledger.keep_written(written, self.limits.records)
-            if written.number in ledger.report_all:
-                ledger.report_all.discard(written.number)
-                reported.append(written)
-            elif scope:
-                counts = tuple(count for count in written.counts if _within(count.key_range, scope))
-                reported.append(msgspec.structs.replace(written, counts=counts))
+        limit = self.limits.records
+        reported = [part for written in results.written for part in ledger.keep_written(written, limit)]
         for failed in results.failed:
             _, is_write = ledger.scopes.get(failed.number, ((), False))
             ledger.report_all.discard(failed.number)
             if is_write:
-                ledger.keep(ledger.failed, failed.number, failed, self.limits.records)
+                ledger.keep_failed(failed, limit)
         self._send_results(
             msgspec.structs.replace(results, process=self.me, executed=self.executed, written=tuple(reported))
         )
@@ -584,7 +576,3 @@ def _is_routed_as(shape: Shape, part: Delivery, index: int, *, step: int) -> boo
     if step:
         return not is_read and shape.kind is not Kind.READ
     return (shape.kind is Kind.READ) == is_read and shape.table == part.table[index]
-
-
-def _within(key_range: KeyRange, scope: Scope) -> bool:
-    return any(low <= key_range.low and key_range.high <= high for low, high in scope)

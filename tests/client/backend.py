@@ -40,6 +40,7 @@ from crescando.engine.validate import validate_parameters, validate_shape
 from crescando.errors import ClosedError, ReadCancelledError, ReadFailedError, RefusedError
 from crescando.schema import TableSchema
 from crescando.types import RING_MAX, KeyRange, Position, ProcessId, position
+from tests.engine.reports import reports
 
 CLIENT = ProcessId("client", "c1")
 
@@ -222,7 +223,9 @@ def _outcome(shape: Shape, at: Position, results: Sequence[Results]) -> Any:
                 raise SchemaChanged(failed.text)
             raise ReadFailedError(failed.text)
     if shape.kind is not Kind.READ:
-        return WriteOutcome(at, tuple(c for result in results for w in result.written for c in w.counts))
+        return WriteOutcome(
+            at, tuple(c for result in results for w in reports(result.written) for c in w.counts)
+        )
     return ReadOutcome(
         at,
         tuple(piece for result in results for piece in _pieces(result)),

@@ -10,18 +10,20 @@ from random import Random
 from typing import Any
 
 from crescando.engine.aggregate import States, finish
-from crescando.engine.base import Count, Failed, Rows, Written
+from crescando.engine.base import Failed, Rows
 from crescando.engine.digest import combine, digest_columns
 from crescando.engine.functions import aggregate_type
 from crescando.engine.grouping import merge_groups
 from crescando.engine.scan import ScanEngine
 from crescando.engine.statement import Column, Kind, Operation, Shape
 from crescando.engine.transactions import units
+from crescando.engine.written import Count, Report
 from crescando.errors import ReadFailedError
 from crescando.schema import TableSchema
 from crescando.types import FULL_RING, RING_MAX, KeyRange, ProcessId
 from tests.engine.generator import ROWS_MIN, World
 from tests.engine.oracle import Effect, Oracle, canonical, first_rows, inside, rank, shape_reads
+from tests.engine.reports import reports
 from tests.engine.sqlite_twin import SqliteTwin, check_effect
 from tests.engine.sqlite_twin import plain as plain_row
 
@@ -130,7 +132,7 @@ class Layout:
                     for partials in results.partials:
                         for place, position in enumerate(partials.position.tolist()):
                             answers[position, 0].groups.append(partials.of_read(place))
-                    for written in results.written:
+                    for written in reports(results.written):
                         for step, counts in steps_of(written):
                             answers[written.position, step].written.append((number, counts))
                     for failed in results.failed:
@@ -150,7 +152,7 @@ class Answer:
     failed: list[Failed] = field(default_factory=list)
 
 
-def steps_of(written: Written) -> list[tuple[int, list[Count]]]:
+def steps_of(written: Report) -> list[tuple[int, list[Count]]]:
     """Give what each write of a transaction did; a write alone is one step."""
     steps: dict[int, list[Count]] = {}
     for count in written.counts:

@@ -32,6 +32,7 @@ from crescando.schema import ColumnDef, DataType, TableSchema
 from crescando.sql.where import parse_assignments, parse_expression, parse_output, parse_where
 from crescando.types import FULL_RING, ProcessId
 from tests.engine.generator import as_column
+from tests.engine.reports import reports
 from tests.engine.sqllogic import Query, Record, Statement, is_right
 
 CLIENT = ProcessId("client", "corpus")
@@ -369,7 +370,7 @@ class Store:
         for failed in results.failed:
             assert failed.kind == "read", failed
             answers[failed.position] = failed.text
-        for written in results.written:
+        for written in reports(results.written):
             rejected = any(count.rejected for count in written.counts)
             assert rejected is (written.position in self._refused), written
         for position, reading in self._readings.items():

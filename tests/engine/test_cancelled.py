@@ -13,6 +13,7 @@ from crescando.engine.scan import ScanEngine
 from crescando.engine.statement import Operation
 from crescando.testing.workload import SCHEMA, Workload
 from crescando.types import FULL_RING, ProcessId
+from tests.engine.reports import reports
 
 WORK = Workload(SCHEMA.with_ids(0))
 ALICE, BOB = ProcessId("client", "alice", 1), ProcessId("client", "bob", 1)
@@ -74,7 +75,7 @@ def test_who_is_cancelled_has_no_answer_and_all_others_have_theirs(n_blocks: int
 
     assert answers(results) == {number: rows for number, rows in whole.items() if number not in gone}
     assert not any(result.failed for result in results)
-    assert [written.number for result in results for written in result.written] == [4]
+    assert [written.number for result in results for written in reports(result.written)] == [4]
 
 
 def test_a_cancelled_write_is_executed_all_the_same() -> None:

@@ -15,6 +15,7 @@ from crescando.engine.statement import Apply, Kind, Operation, Shape, Term
 from crescando.schema import DataType
 from crescando.types import FULL_RING
 from tests.engine.differential import Shares
+from tests.engine.reports import reports
 from tests.engine.test_differential import play
 from tests.engine.workbench import Bench, apply, par, table
 
@@ -190,7 +191,7 @@ def test_writes_find_their_rows_by_an_expression_too(bench: Bench, monkeypatch: 
     operations.append(bench.operation(Shape(Kind.DELETE, 1, 1, where), 12))
     sizes = counted(monkeypatch)
 
-    mine, theirs = (engine.run(*operations).written for engine in (bench, other))
+    mine, theirs = (reports(engine.run(*operations).written) for engine in (bench, other))
 
     assert sizes
     assert mine == theirs

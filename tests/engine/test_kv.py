@@ -32,6 +32,7 @@ from crescando.errors import InvariantError
 from crescando.schema import ColumnDef, DataType, TableSchema
 from crescando.types import FULL_RING, RING_MAX, KeyRange
 from tests.engine.differential import Layout, Play, Shares, split
+from tests.engine.reports import reports
 from tests.engine.workbench import CLIENT, Bench, apply, par
 from tests.engine.workbench import table as declare
 
@@ -195,7 +196,7 @@ def test_operations_that_cannot_be_executed_fail_alike() -> None:
         ]
         results: list[Results] = bench.engine.execute(operations)
         (told,) = results
-        return sorted((f.position, f.kind, f.text) for f in told.failed), told.written
+        return sorted((f.position, f.kind, f.text) for f in told.failed), reports(told.written)
 
     failed, written = pair.both(failures)
     assert [kind for _, kind, _ in failed] == ["schema", "schema", "invalid", "invalid", "invalid", "invalid"]
@@ -239,7 +240,7 @@ def test_reads_see_their_scope_only_and_writes_everything() -> None:
         return bench.run(read, write)
 
     results = pair.both(counted)
-    assert results.written[0].counts[0].affected == 50
+    assert reports(results.written)[0].counts[0].affected == 50
     assert results.partials[0].scopes == ((half,),)
 
 

@@ -24,6 +24,7 @@ from crescando.engine.validate import StaleShape, validate_shape
 from crescando.errors import StatementError, TypeMismatchError
 from crescando.schema import DataType
 from crescando.types import RING_MAX, KeyRange
+from tests.engine.reports import reports
 from tests.engine.workbench import CLIENT, Bench, apply, par, table
 
 INT64, STRING, FLOAT64 = DataType.INT64, DataType.STRING, DataType.FLOAT64
@@ -159,7 +160,7 @@ def test_returned_rows_are_those_of_their_moment(bench: Bench) -> None:
     batch += [bench.operation(add, 1, 3), bench.operation(add, 6, 1), bench.operation(add, 99, 1)]
     places = range(len(batch))
     batch = [msgspec.structs.replace(each, position=900 + p, number=900 + p) for p, each in enumerate(batch)]
-    written = {each.number: each.counts[0] for each in bench.run(*batch).written}
+    written = {each.number: each.counts[0] for each in reports(bench.run(*batch).written)}
     found = [list(zip(*(c.to_list() for c in written[900 + p].returned), strict=True)) for p in places]
     assert found == [[(5, 6)], [(6, 8)], [(8, None)], [(None, 50)], [(50, 53)], [], []]
     assert written[905].rejected == 1

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from crescando.engine import index, match, order
-from crescando.engine.base import Count
 from crescando.engine.functions import DATE_MAX, TEXT_MAX
 from crescando.engine.scan import ScanEngine
 from crescando.engine.statement import (
@@ -27,10 +26,12 @@ from crescando.engine.statement import (
     Projection,
     Shape,
 )
+from crescando.engine.written import Count
 from crescando.errors import InvariantError
 from crescando.schema import ColumnDef, DataType, TableSchema
 from crescando.types import FULL_RING, RING_MAX, KeyRange, ProcessId
 from tests.engine.differential import Shares
+from tests.engine.reports import reports
 from tests.engine.test_differential import play
 from tests.engine.workbench import CLIENT, Bench, apply, par, table
 
@@ -98,7 +99,7 @@ class TestInsertAndUpsert:
         (rows,) = results.rows
         assert rows.offsets.tolist() == [0, 0, 1, 2, 2, 3]
         assert rows.columns[0].to_list() == [10, 15, 20]
-        told = {written.position: counts(written)[:2] for written in results.written}
+        told = {written.position: counts(written)[:2] for written in reports(results.written)}
         assert told == {
             steps[1].position: (1, 0),
             steps[3].position: (1, 0),
@@ -253,7 +254,7 @@ def test_a_text_cannot_double_for_ever() -> None:
     bench.load((1, "ab"), (2, ""))
     double = bench.update_shape(None, s=apply("concat", bench.col("s"), bench.col("s")))
     results = bench.run(*(bench.operation(double) for _ in range(25)))
-    told = [counts(written) for written in results.written]
+    told = [counts(written) for written in reports(results.written)]
     assert told[:19] == [(2, 0, None, None)] * 19
     assert told[19:] == [(1, 1, (1,), "overflow")] * 6
     (length,) = {len(text) for text in bench.read(None, names=("s",)) if text}
@@ -415,7 +416,7 @@ def test_large_batches_share_one_scan_in_bounded_time() -> None:
     started = time.monotonic()
     results = bench.run(*(bench.operation(hot, 7, 1) for _ in range(10_000)))
     assert time.monotonic() - started < 10
-    assert sum(written.counts[0].affected for written in results.written) == 10_000
+    assert sum(written.counts[0].affected for written in reports(results.written)) == 10_000
 
     moving = bench.update_shape(
         apply("=", bench.col("y"), par(0, INT64)), y=apply("+", bench.col("y"), par(1, INT64))
@@ -424,4 +425,4 @@ def test_large_batches_share_one_scan_in_bounded_time() -> None:
     started = time.monotonic()
     results = bench.run(*(bench.operation(moving, value + step, 1) for step in range(2_000)))
     assert time.monotonic() - started < 10
-    assert all(written.counts[0].affected >= 1 for written in results.written)
+    assert all(written.counts[0].affected >= 1 for written in reports(results.written))

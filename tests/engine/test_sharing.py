@@ -13,6 +13,7 @@ from crescando.engine.sharing import SharedJoin
 from crescando.engine.statement import Kind, Operation, Projection, Shape, Term
 from crescando.schema import DataType
 from crescando.types import FULL_RING, RING_MAX, KeyRange
+from tests.engine.reports import reports
 from tests.engine.workbench import CLIENT, Bench, apply, par, table
 
 INT64, STRING, FLOAT64 = DataType.INT64, DataType.STRING, DataType.FLOAT64
@@ -90,7 +91,7 @@ def _outcome(engine: Any, seed: int, share_of_writes: float, size: int) -> tuple
                 for place, number in enumerate(part.number.tolist()):
                     answers.setdefault(number, []).extend(tuples[offsets[place] : offsets[place + 1]])
             answers |= {failed.number: (failed.key, failed.text) for failed in results.failed}
-            answers |= {written.number: written.counts for written in results.written}
+            answers |= {written.number: written.counts for written in reports(results.written)}
     ordered = {n: sorted(found) if isinstance(found, list) else found for n, found in answers.items()}
     return ordered, engine.digest(1, FULL_RING)
 

@@ -17,6 +17,7 @@ from crescando.engine.values import Value
 from crescando.schema import DataType
 from crescando.types import FULL_RING
 from tests.engine.differential import Shares
+from tests.engine.reports import reports
 from tests.engine.test_differential import play
 from tests.engine.workbench import Bench, apply, par, table
 
@@ -76,7 +77,7 @@ def _outcome(
     rows.sort()
     return (
         rows,
-        sorted(results.written, key=lambda written: written.number),
+        reports(results.written),
         sorted(bench.read(None), key=repr),
     )
 
@@ -140,8 +141,12 @@ def test_writes_that_name_one_key_take_few_rounds(kind: Kind, monkeypatch: pytes
     writes = [bench.insert((7, n), kind=kind) for n in range(5_000)]
     results = bench.run(*writes, bench.operation(read, 7))
     assert results.rows[0].columns[1].to_list() == [4_999 if kind is Kind.UPSERT else 0]
-    assert sum(c.affected for w in results.written for c in w.counts) == (5_000 if kind is Kind.UPSERT else 1)
-    assert sum(c.rejected for w in results.written for c in w.counts) == (0 if kind is Kind.UPSERT else 4_999)
+    assert sum(c.affected for w in reports(results.written) for c in w.counts) == (
+        5_000 if kind is Kind.UPSERT else 1
+    )
+    assert sum(c.rejected for w in reports(results.written) for c in w.counts) == (
+        0 if kind is Kind.UPSERT else 4_999
+    )
     assert len(rounds) < 10
 
 

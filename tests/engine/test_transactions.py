@@ -29,6 +29,7 @@ from crescando.engine.statement import (
 )
 from crescando.schema import DataType
 from crescando.types import FULL_RING
+from tests.engine.reports import reports
 from tests.engine.workbench import Bench, apply, par, table
 
 INT64 = DataType.INT64
@@ -81,7 +82,7 @@ def test_steps_see_those_before_them_and_are_told_as_one(bench: Bench) -> None:
     bench.load((1, 10), (2, 20))
     steps = together(bench, add(bench, 1, -5), bench.insert((3, 5)), add(bench, 3, 1), add(bench, 3, 1))
     results = execute(bench, *steps)
-    (written,) = results.written
+    (written,) = reports(results.written)
     assert (written.number, written.position) == (steps[0].number, steps[0].position)
     assert [(count.step, count.affected) for count in written.counts] == [(0, 1), (1, 1), (2, 1), (3, 1)]
     assert rows_of(execute(bench, read_all(bench))) == [[(1, 5), (2, 20), (3, 7)]]
@@ -98,7 +99,7 @@ def test_reads_beside_it_see_all_of_it_or_nothing(bench: Bench) -> None:
 def test_a_rejected_row_hinders_no_other_step(bench: Bench) -> None:
     bench.load((1, 10), (2, 20))
     steps = together(bench, add(bench, 1, (1 << 63) - 1), bench.insert((2, 0), (4, 4)), add(bench, 2, 1))
-    (written,) = execute(bench, *steps).written
+    (written,) = reports(execute(bench, *steps).written)
     assert [(c.step, c.affected, c.rejected) for c in written.counts] == [(0, 0, 1), (1, 1, 1), (2, 1, 0)]
     assert rows_of(execute(bench, read_all(bench))) == [[(1, 10), (2, 21), (4, 4)]]
 
@@ -132,7 +133,7 @@ def test_a_step_that_cannot_be_executed_refuses_the_whole(
     (failed,) = results.failed
     assert (failed.number, failed.position, failed.kind) == (refused[0].number, refused[0].position, kind)
     assert failed.text.startswith(f"write {place + 1} of the transaction: ")
-    assert [written.number for written in results.written] == [alone.number, also.number]
+    assert [written.number for written in reports(results.written)] == [alone.number, also.number]
     assert rows_of(execute(bench, read_all(bench))) == [[(1, 110), (2, 21)]]
 
 
@@ -147,7 +148,7 @@ def test_transactions_span_tables(bench: Bench) -> None:
     shape = Shape(Kind.INSERT, 2, 1, columns=tuple(column.id for column in other.columns))
     one = bench.insert((1, 1))
     two = bench.operation(shape, *one.parameters)
-    (written,) = execute(bench, *together(bench, one, two)).written
+    (written,) = reports(execute(bench, *together(bench, one, two)).written)
     assert [(count.step, count.affected) for count in written.counts] == [(0, 1), (1, 1)]
     assert bench.engine.digest(1, FULL_RING) == bench.engine.digest(2, FULL_RING)
 
@@ -163,7 +164,7 @@ def test_rows_without_a_key_that_steps_bring_are_told_apart() -> None:
         steps = together(bench, bench.insert((1, 1), (1, 1)), bench.insert((1, 1)))
         execute(bench, *steps)
         change = bench.update_shape(None, v=apply("+", bench.col("v"), par(0, INT64)))
-        (written,) = execute(bench, bench.operation(change, 1000)).written
+        (written,) = reports(execute(bench, bench.operation(change, 1000)).written)
         (count,) = written.counts
         assert count.rejection is not None
         assert (count.rejected, count.rejection.key) == (3, (steps[0].position, 0))
@@ -175,7 +176,7 @@ def test_returned_rows_are_those_of_their_step(bench: Bench) -> None:
     plain = bench.update_shape(where, v=apply("+", bench.col("v"), par(1, INT64)))
     shape = msgspec.structs.replace(plain, returning=(Returned("v", bench.col("v"), False),))
     steps = together(bench, *(bench.operation(shape, 1, amount) for amount in (1, 2, 4)))
-    (written,) = execute(bench, *steps).written
+    (written,) = reports(execute(bench, *steps).written)
     returned: list[tuple[Column, ...]] = [count.returned for count in written.counts]
     assert [column.to_list() for (column,) in returned] == [[11], [13], [17]]
 

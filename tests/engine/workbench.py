@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from crescando.engine.aggregate import finish
-from crescando.engine.base import Failed, Results, Written
+from crescando.engine.base import Failed, Results
 from crescando.engine.functions import result_type
 from crescando.engine.scan import ScanEngine
 from crescando.engine.statement import (
@@ -20,9 +20,11 @@ from crescando.engine.statement import (
     Shape,
     Term,
 )
+from crescando.engine.written import Report
 from crescando.schema import ColumnDef, DataType, TableSchema
 from crescando.types import FULL_RING, ProcessId
 from tests.engine.generator import as_column
+from tests.engine.reports import reports
 
 CLIENT = ProcessId("client", "c")
 
@@ -82,7 +84,7 @@ class Bench:
         return results
 
     def load(self, *rows: tuple[Any, ...]) -> None:
-        written = self.run(self.insert(*rows)).written[0]
+        (written,) = reports(self.run(self.insert(*rows)).written)
         assert written.counts[0].affected == len(rows), written
 
     def read(self, where: Term | None, *parameters: Any, names: tuple[str, ...] = ()) -> list[Any]:
@@ -111,8 +113,8 @@ class Bench:
         (failed,) = results.failed
         return failed
 
-    def write(self, operation: Operation) -> Written:
-        (written,) = self.run(operation).written
+    def write(self, operation: Operation) -> Report:
+        (written,) = reports(self.run(operation).written)
         return written
 
     def aggregate(self, function: str, term: Term | None = None) -> Any:

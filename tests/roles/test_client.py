@@ -10,8 +10,9 @@ import pytest
 
 from crescando.client.base import ReadOutcome, Request, SchemaChanged, WriteOutcome
 from crescando.consensus.base import Ballot
-from crescando.engine.base import Count, Failed, Results, Rows, Written
+from crescando.engine.base import Failed, Results, Rows
 from crescando.engine.statement import Column, decode_call, decode_shapes
+from crescando.engine.written import Count, Written
 from crescando.errors import (
     ClosedError,
     CountUnknownError,
@@ -101,7 +102,7 @@ def rows(number: int, scope: Scope, *keys: int, at: int = 50) -> Results:
 
 
 def written(number: int, *ranges: KeyRange, at: int = 50, affected: int = 1) -> Written:
-    return Written(number, at, tuple(Count(key_range, affected, 0) for key_range in ranges))
+    return Written.of(number, at, tuple(Count(key_range, affected, 0) for key_range in ranges))
 
 
 def wrote(number: int, *ranges: KeyRange, at: int = 50) -> Results:

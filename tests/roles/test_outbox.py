@@ -6,8 +6,9 @@ import msgspec
 import numpy as np
 
 from crescando.client.base import Piece
-from crescando.engine.base import Failed, Results, Rows, Written
+from crescando.engine.base import Failed, Results, Rows
 from crescando.engine.statement import Column
+from crescando.engine.written import Written
 from crescando.roles.answers import Parts, answers_of
 from crescando.roles.outbox import LONG_BYTES, PIECES_OPEN_MAX, Outbox
 from crescando.schema import DataType
@@ -33,7 +34,7 @@ def rows(*numbers: int, n_rows: int = 1, part: int = 0, has_more: bool = False) 
 
 
 def results(*answers: Rows, written: int | None = None) -> Results:
-    wrote = () if written is None else (Written(written, written * 10, ()),)
+    wrote = () if written is None else (Written.of(written, written * 10, ()),)
     return Results(S0, ME, 1, answers, (), wrote)
 
 

@@ -34,6 +34,7 @@ from crescando.routing.rubberband import (
 from crescando.schema import ColumnDef, DataType
 from crescando.testing.workload import SCHEMA, Workload
 from crescando.types import FULL_RING, MessageKind, ProcessId, Scope, position
+from tests.engine.reports import reports
 from tests.roles.stage import ScriptedMulticast, sent
 from tests.routing.worlds import storage, super_
 
@@ -147,7 +148,7 @@ class Desk:
 
 def counts(results: Results) -> list[tuple[int, int]]:
     """Give the number and the affected rows of each write."""
-    return [(w.number, sum(count.affected for count in w.counts)) for w in results.written]
+    return [(w.number, sum(count.affected for count in w.counts)) for w in reports(results.written)]
 
 
 # Order.
@@ -389,7 +390,7 @@ def test_only_the_scope_of_a_write_is_reported() -> None:
 
     (results,) = desk.run()
 
-    assert [count.key_range for count in results.written[0].counts] == [first]
+    assert [count.key_range for count in reports(results.written)[0].counts] == [first]
     assert first != second
 
 
@@ -402,7 +403,7 @@ def test_a_write_without_a_scope_is_not_reported_but_known() -> None:
     (answer,) = sent(desk.tell(ALICE, Inquire(5, (1,))), Inquired)
     assert answer.inquiry == 5
     assert answer.queued == ()
-    assert [(w.number, sum(c.affected for c in w.counts)) for w in answer.written] == [(1, 20)]
+    assert [(w.number, sum(c.affected for c in w.counts)) for w in reports(answer.written)] == [(1, 20)]
 
 
 def test_a_client_without_a_session_gets_nothing_and_may_ask_later() -> None:
@@ -414,7 +415,7 @@ def test_a_client_without_a_session_gets_nothing_and_may_ask_later() -> None:
     desk.tell(ALICE, Attach())
 
     (answer,) = sent(desk.tell(ALICE, Inquire(1, (1, 2))), Inquired)
-    assert [w.number for w in answer.written] == [1]
+    assert [w.number for w in reports(answer.written)] == [1]
     assert answer.queued == ()
 
 
@@ -450,7 +451,7 @@ def test_what_is_queued_is_promised_and_then_reported_for_all_it_owns() -> None:
         (2, (first,), False),
     ]
     assert answer.written == ()
-    (write,) = [w for r in desk.run() if r.to == ALICE for w in r.written]
+    (write,) = [w for r in desk.run() if r.to == ALICE for w in reports(r.written)]
     assert {count.key_range for count in write.counts} == set(CONFIG.owned_arcs(ME))
 
 
@@ -481,7 +482,7 @@ def test_outcomes_are_forgotten_once_the_client_has_them() -> None:
     desk.tell(ALICE, Answered(1))
 
     (answer,) = sent(desk.tell(ALICE, Inquire(1, (1, 2, 3))), Inquired)
-    assert [w.number for w in answer.written] == [3]
+    assert [w.number for w in reports(answer.written)] == [3]
 
 
 def test_outcomes_that_a_client_never_takes_are_bounded() -> None:
@@ -492,7 +493,7 @@ def test_outcomes_that_a_client_never_takes_are_bounded() -> None:
 
     (answer,) = sent(desk.tell(ALICE, Inquire(1, tuple(range(1, 8)))), Inquired)
 
-    assert [written.number for written in answer.written] == [5, 6, 7]
+    assert [written.number for written in reports(answer.written)] == [5, 6, 7]
 
 
 def vote_out(desk: Desk, client: ProcessId, number: int = 2) -> None:
@@ -503,7 +504,7 @@ def vote_out(desk: Desk, client: ProcessId, number: int = 2) -> None:
 
 def known_of(desk: Desk, client: ProcessId, *numbers: int) -> list[int]:
     (answer,) = sent(desk.tell(client, Inquire(1, numbers)), Inquired)
-    return [written.number for written in answer.written]
+    return [written.number for written in reports(answer.written)]
 
 
 def test_a_client_that_was_voted_out_may_come_back_and_ask_for_a_while() -> None:

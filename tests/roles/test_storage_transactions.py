@@ -13,6 +13,7 @@ from crescando.roles.messages import Inquire, Inquired
 from crescando.roles.storage import StorageLimits
 from crescando.routing.batch import Message
 from crescando.types import FULL_RING, MessageKind
+from tests.engine.reports import reports
 from tests.roles.stage import sent
 from tests.roles.test_storage import ALICE, BOB, Desk, add, add_to_all, counts, insert, read_all
 
@@ -39,7 +40,7 @@ def test_a_transaction_has_one_outcome_with_the_counts_of_its_steps() -> None:
     desk = Desk()
     deliver(desk, 1, insert(1, 2), add(5, 1), add_to_all(1))
     (results,) = desk.run()
-    (written,) = results.written
+    (written,) = reports(results.written)
     assert written.number == 1
     affected = [0, 0, 0]
     for count in written.counts:
@@ -63,9 +64,9 @@ def test_a_cycle_takes_it_whole() -> None:
 def test_whoever_reports_nothing_tells_of_it_when_asked() -> None:
     desk = Desk()
     deliver(desk, 1, insert(1), add(1, 1), scope=())
-    assert not [written for results in desk.run() for written in results.written if written.counts]
+    assert not [written for results in desk.run() for written in results.written]
     (answer,) = sent(desk.tell(ALICE, Inquire(1, (1,))), Inquired)
-    (written,) = answer.written
+    (written,) = reports(answer.written)
     assert sorted({count.step for count in written.counts}) == [0, 1]
 
 

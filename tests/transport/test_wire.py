@@ -23,16 +23,14 @@ from crescando.consensus.quorum import Membership
 from crescando.engine.aggregate import States
 from crescando.engine.base import (
     AccessPath,
-    Count,
     Explained,
     Failed,
     Partials,
-    Rejection,
     Results,
     Rows,
-    Written,
 )
 from crescando.engine.statement import Column
+from crescando.engine.written import Count, Rejection, Written
 from crescando.errors import RemoteProtocolError
 from crescando.roles import messages as direct
 from crescando.routing.base import NotStable
@@ -61,7 +59,7 @@ COUNTS = States("count", DataType.INT64, np.array([0, 1]), np.array([252, 252], 
 PARTIALS = Partials(
     np.array([4]), np.array([9]), np.array([0]), (SCOPE,), np.array([0, 2]), (TEXT.slice(0, 2),), (COUNTS,)
 )
-WRITTEN = Written(5, 9, (Count(FULL_RING, 3, 1, Rejection((None, 7, 1.5, "k", True), "duplicate")),))
+WRITTEN = Written.of(5, 9, (Count(FULL_RING, 3, 1, Rejection((None, 7, 1.5, "k", True), "duplicate")),))
 PATH = AccessPath("k = ?", "point", 1.0)
 FAILED = Failed(6, 9, SCOPE, "read", ("k", None), "division by zero")
 

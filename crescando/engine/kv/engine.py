@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from crescando.engine.aggregate import accumulator_of
-from crescando.engine.base import AccessPath, Cancelled, Explained, Failed, Partials, Results, Rows, Written
+from crescando.engine.base import AccessPath, Cancelled, Explained, Failed, Partials, Results, Rows
 from crescando.engine.constants import as_value
 from crescando.engine.digest import digest_columns
 from crescando.engine.kv.operators import canonical
@@ -19,6 +19,7 @@ from crescando.engine.statement import Column, Kind, Operation, Shape
 from crescando.engine.transactions import Transactions, units
 from crescando.engine.validate import StaleShape, validate_parameters
 from crescando.engine.values import to_column
+from crescando.engine.written import Count, Written, join_written
 from crescando.errors import InvariantError, StatementError
 from crescando.schema import DataType, TableSchema
 from crescando.types import KeyRange, ProcessId
@@ -157,7 +158,7 @@ class KvEngine:
             return
         tally = table.write(plan, operation)
         self._counters["dirty_rows"] += tally.n_affected
-        told.wrote(operation, Written(operation.number, operation.position, tally.counts()))
+        told.wrote(operation, tally.counts())
 
     def _plan(self, shape: Shape, schema: TableSchema) -> Plan | Exception:
         """Give the plan of a shape, or why it has none; kept by canonical encoding."""
@@ -191,11 +192,9 @@ class _Answers:
         else:
             self._failed.append(failed)
 
-    def wrote(self, operation: Operation, written: Written) -> None:
-        if operation.step >= 0:
-            self._transactions.wrote(operation.sender, operation.step, written)
-        else:
-            self._written.append(written)
+    def wrote(self, operation: Operation, counts: tuple[Count, ...]) -> None:
+        step = max(operation.step, 0)
+        self._written.append(Written.of(operation.number, operation.position, counts, step))
 
     def refuse(self, operation: Operation, fault: Exception) -> None:
         self.fail(operation, "schema" if isinstance(fault, StaleShape) else "invalid", str(fault))
@@ -215,7 +214,7 @@ class _Answers:
             executed=executed,
             rows=tuple(_rows(plan.shape, reads) for plan, reads in self._reads.values()),
             partials=tuple(self._partials),
-            written=(*self._written, *(written for _, written in self._transactions.written())),
+            written=(join_written(self._written),) if self._written else (),
             failed=(*self._failed, *(failed for _, failed in self._transactions.failed())),
         )
 

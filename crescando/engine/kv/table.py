@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crescando.engine.base import Count, Rejection
 from crescando.engine.constants import as_value
 from crescando.engine.functions import Cause
 from crescando.engine.kv.operators import canonical, in_calendar, is_nan, number, to_number
@@ -25,6 +24,7 @@ from crescando.engine.returning import RETURNED_MAX
 from crescando.engine.statement import Column, Kind, Operation, Parameter, Returned, Shape
 from crescando.engine.transactions import STEP_ROWS
 from crescando.engine.values import to_column
+from crescando.engine.written import Count, Rejection
 from crescando.schema import ColumnDef, DataType, TableSchema
 from crescando.types import KeyRange, Scope
 
