@@ -335,15 +335,25 @@ def _encode_columns(columns: tuple[Column, ...]) -> bytes:
     return b"".join(pieces)
 
 
+_DTYPES = {
+    np.dtype(order + name).str.encode(): np.dtype(order + name)
+    for name in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")
+    for order in "<>"
+}
+"""The types of arrays that travel, by name: what else a name may say is not for NumPy to find out."""
+
+
 def _decode_array(code: int, data: memoryview) -> Any:
     if code == 2:
         return Texts.from_wire(bytes(data))
     if code != 1:
         raise ValueError(f"extension {code} is unknown")
     split = 1 + data[0]
-    dtype = np.dtype(bytes(data[1:split]).decode())
-    if dtype.kind not in "biuf" or dtype.hasobject:
-        raise ValueError(f"arrays of {dtype} do not travel")
+    dtype = _DTYPES.get(bytes(data[1:split]))
+    if dtype is None:
+        raise ValueError(f"arrays of {bytes(data[1:split])!r} do not travel")
+    if dtype.kind == "b" and len(data) > split and int(np.frombuffer(data, np.uint8, -1, split).max()) > 1:
+        raise ValueError("a bool is 0 or 1")  # Some kernels look at the byte, others at whether it is 0.
     return np.frombuffer(bytes(data[split:]), dtype)
 
 
