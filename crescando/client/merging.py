@@ -40,7 +40,7 @@ def rows_answer(
         How many of the pieces' first columns are shown; None for all.
     order : sequence of (int, bool)
         Sort keys, most significant first: a column of the pieces, and whether
-        descending. With a limit, ties go by all columns.
+        descending. With a limit or an offset, ties go by all columns.
     offset : int
     limit : int or None
     """
@@ -53,7 +53,8 @@ def rows_answer(
             return Answer.of_piece(outcome.position, pieces[0])
         names, columns = _merged(outcome)
         keys = [(columns[place], is_descending) for place, is_descending in order]
-        if limit is not None:
+        if limit is not None or offset:
+            # Which rows are shown must not depend on where they lie.
             keys.extend((column, False) for column in columns)
         shown = columns[:n_outputs]
         return Answer(outcome.position, names[:n_outputs], ordered(shown, keys, limit, offset))

@@ -180,7 +180,7 @@ class Table:
         distinct : bool
             Whether to give each combination of values once (NULL equals NULL here).
         offset : int
-            Rows to leave out first.
+            Rows to leave out first; without `order_by` the first by all output columns.
         limit : int, optional
             Most rows to give. Every storage process sends its first ``offset + limit``
             rows only. Without `order_by` they are the first by all output columns.
