@@ -26,7 +26,7 @@ from crescando.engine.functions import aggregate_type
 from crescando.engine.keys import I64
 from crescando.engine.scaled import UNITS_MAX
 from crescando.engine.statement import PHYSICAL, Aggregate, Column
-from crescando.engine.values import Value, concatenate, from_column, to_column
+from crescando.engine.values import Value, concatenate, from_column, one_zero, to_column
 from crescando.errors import ReadFailedError
 from crescando.schema import DataType
 
@@ -273,10 +273,7 @@ class Accumulator:
             self._hold(group, limbs + np.uint8(place), sums, None)
 
     def _add_values(self, groups: I64, n_groups: int, value: Value, first: int) -> None:
-        if value.type.is_float:
-            value = Value(
-                value.type, value.data + value.data.dtype.type(0)
-            )  # One zero, whichever was met first.
+        value = one_zero(value)  # Whichever was met first.
         rows = self._chosen(groups, n_groups, value)
         self._hold(groups[rows] + first, np.zeros(0, np.uint8), np.zeros(0, np.int64), value.take(rows))
 

@@ -18,7 +18,7 @@ from crescando.engine.aggregate import States, accumulator_of, merge_states
 from crescando.engine.distinct import factorise, words
 from crescando.engine.keys import I64
 from crescando.engine.statement import Aggregate, Column
-from crescando.engine.values import Value, concatenate, from_column, to_column
+from crescando.engine.values import Value, concatenate, from_column, one_zero, to_column
 
 GROUPS_MAX = 1 << 22
 """Groups, and distinct values, that one read may have in one process's scope; a bound
@@ -65,7 +65,7 @@ class Grouping:
             return
         rows, numbers = factorise([operations, *(word for key in keys for word in words(key))])
         self._operations.append(operations[rows])
-        self._keys.append([_one_zero(key.take(rows)) for key in keys])
+        self._keys.append([one_zero(key.take(rows)) for key in keys])
         for accumulator, value in zip(self._accumulators, values, strict=True):
             accumulator.add(numbers, len(rows), value, self._n_groups)
         self._n_groups += len(rows)
@@ -160,13 +160,6 @@ class Grouping:
             )
             self._n_groups = self._n_compacted = len(order)
         return offsets
-
-
-def _one_zero(value: Value) -> Value:
-    """Give floats with one zero, so that equal groups show equal keys."""
-    if not value.type.is_float:
-        return value
-    return Value(value.type, value.data + value.data.dtype.type(0), value.valid, value.error)
 
 
 def merge_groups(

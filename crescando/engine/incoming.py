@@ -32,6 +32,7 @@ from crescando.engine.values import (
     Value,
     concatenate,
     first_cause,
+    one_zero,
     raised,
 )
 from crescando.schema import DataType
@@ -89,6 +90,9 @@ def arrive(group: Group, table: Table, arcs: Sequence[KeyRange]) -> Incoming:
     if len(arc) and int(arc.min()) < 0:
         owned = (arc >= 0).nonzero()[0]
     values = {column_id: _own(each, owned, table.pools.get(column_id)) for column_id, each in given.items()}
+    for key_id in table.key_ids if schema.primary_key else ():
+        # Rows of one key may come as 0.0 and -0.0: which one was first must not show.
+        values[key_id] = one_zero(values[key_id])
     operation = operation[owned]
     if not schema.primary_key:
         values[HIDDEN_POSITION] = Value(DataType.INT64, group.members.position[operation])

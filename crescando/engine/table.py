@@ -135,6 +135,17 @@ class Segment:
         self.alive[rows] = False
         self.n_dead += len(rows)
 
+    def take_over(self, other: Segment, start: int) -> int:
+        """Copy rows of another segment, from one on, while there is room; gives how many."""
+        count = min(self.capacity - self.n_rows, other.n_rows - start)
+        source, target = slice(start, start + count), slice(self.n_rows, self.n_rows + count)
+        for column_id, array in other.data.items():
+            mask = other.valid.get(column_id)
+            self.store(column_id, target, array[source], None if mask is None else mask[source])
+        self.position[target] = other.position[source]
+        self.n_rows += count
+        return count
+
     def compact(self) -> None:
         """Move the live rows together."""
         kept = self.alive[: self.n_rows].nonzero()[0]
@@ -323,10 +334,37 @@ class Table:
                 if segment.n_dead * 4 > segment.n_rows:
                     segment.compact()
                     self.n_compactions += 1
-            arc[:] = [segment for segment in arc if segment.n_rows]
+            arc[:] = self._united([segment for segment in arc if segment.n_rows])
         for column_id, pool in self.pools.items():
             if len(pool) > self._pool_sizes.get(column_id, POOL_TEXTS_MIN):
                 self._collect(column_id, pool)
+
+    def _united(self, arc: list[Segment]) -> list[Segment]:
+        """Put the rows of mostly empty segments together: only an arc's last segment is filled up.
+
+        Smaller segments go along, lest many be left; so a row moves as often as its segment doubles.
+        """
+        if len(arc) < 2:
+            return arc
+        *full, last = arc
+        sparse = [each for each in full if 4 * each.n_rows < each.capacity > SEGMENT_ROWS_MIN]
+        if not sparse:
+            return arc
+        n_rows = sum(each.n_rows for each in sparse)
+        moving = [each for each in full if each in sparse or each.n_rows <= n_rows]
+        for each in moving:
+            each.compact()
+        left = sum(each.n_rows for each in moving)
+        united: list[Segment] = []
+        for each in moving:
+            done = 0
+            while done < each.n_rows:
+                if not united or united[-1].n_rows == united[-1].capacity:
+                    capacity = max(1 << (left - 1).bit_length(), SEGMENT_ROWS_MIN)
+                    united.append(Segment(last.arc, min(capacity, SEGMENT_ROWS_MAX), self.types))
+                count = united[-1].take_over(each, done)
+                done, left = done + count, left - count
+        return [*(each for each in full if each not in moving), *united, last]
 
     def _collect(self, column_id: int, pool: Pool) -> None:
         """Drop the texts of a column that no row has, if they are more than half of all.

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from crescando.engine import index, match, order
+from crescando.engine import table as tables
 from crescando.engine.functions import DATE_MAX, TEXT_MAX
 from crescando.engine.scan import ScanEngine
 from crescando.engine.statement import (
@@ -127,6 +128,20 @@ class TestInsertAndUpsert:
         written = bench.write(bench.insert((None, 1), (2.0, DATE_MAX + 1), (-0.0, 5)))
         assert counts(written) == (1, 2, (None,), "NULL in a column that is not nullable")
         assert counts(bench.write(bench.insert((0.0, 7)))) == (0, 1, (0.0,), "duplicate key")
+
+    def test_which_of_two_equal_zeros_a_key_came_as_never_shows(self) -> None:
+        """Whether rows of one key meet in a batch is each replica's own affair."""
+        schema = TableSchema("t", (ColumnDef("k", FLOAT64, False), ColumnDef("x", INT64)), "k", ("k",))
+        shown = set()
+        for alone in (True, False):
+            bench = Bench(schema.with_ids(1))
+            bench.load((0.0, 1))
+            operations = [bench.operation(Shape(Kind.DELETE, 1, 1)), bench.insert((-0.0, 2))]
+            operations += [bench.insert((5.0,), names=("k",)), bench.insert((0.0, 3))]
+            for batch in ([each] for each in operations) if alone else [operations]:
+                bench.run(*batch)
+            shown.add(repr(sorted(bench.read(None))))
+        assert shown == {"[(0.0, 2), (5.0, None)]"}
 
     def test_rows_of_other_arcs_are_ignored(self) -> None:
         engine = ScanEngine(64)
@@ -279,6 +294,28 @@ def test_statistics_and_compaction() -> None:
     assert sorted(bench.read(None, names=("k",))) == list(range(600, 1_000))
     bench.engine.drop_table(1)
     assert bench.engine.statistics()["rows"] == 0
+
+
+def test_rows_that_outlive_their_neighbours_do_not_keep_their_segments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One row in a hundred stays for ever: memory goes with the rows, not with all there ever were."""
+    monkeypatch.setattr(tables, "SEGMENT_ROWS_MAX", 1_024)
+    bench = Bench(table(("x", INT64), ("s", STRING)), block_rows=512)
+    k = bench.col("k")
+    passing = apply("<>", apply("%", k, par(0, INT64)), par(1, INT64))
+    leave = Shape(Kind.DELETE, 1, 1, apply("and", passing, apply("<", k, par(2, INT64))))
+
+    def row(key: int) -> tuple[Any, ...]:
+        return key, None if key % 3 else key, f"s{key % 50}"
+
+    for first in range(0, 100_000, 1_000):
+        bench.load(*map(row, range(first, first + 1_000)))
+        bench.run(bench.operation(leave, 100, 0, first - 5_000))
+    assert sorted(bench.read(None)) == [row(k) for k in range(100_000) if k % 100 == 0 or k >= 94_000]
+    (segments,) = bench.engine._tables[1].segments
+    assert len(segments) <= 20
+    assert sum(segment.capacity for segment in segments) <= 2 * bench.engine.statistics()["rows"]
 
 
 def test_a_table_takes_its_next_schema() -> None:
