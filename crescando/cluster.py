@@ -26,7 +26,7 @@ from crescando.roles.storage import Storage
 from crescando.router_group import RouterGroup
 from crescando.routing.ecast.router import Router
 from crescando.routing.rubberband.config import Rubberband
-from crescando.scanning import ScanThreads
+from crescando.scanning import ScanThreads, Team
 from crescando.spec import ENGINES, ClusterSpec
 from crescando.transport.inprocess import InProcessHub
 from crescando.types import KeyRange, ProcessId
@@ -92,7 +92,8 @@ class Cluster:
         self._assembly = Assembly(spec)
         self._loop = LoopThread("crescando")
         self._hub = InProcessHub(self._loop.agenda)
-        self._scanner = ScanThreads(spec.scan_threads)
+        self._scanner = ScanThreads(1)
+        self._team = Team(spec.scan_threads)
         self._processes = Processes(self._loop, self._hub, self._scanner)
         self._routers = RouterGroup(self._processes, self._assembly, self._loop, seed)
         self._backends: dict[ProcessId, LoopBackend] = {}
@@ -108,7 +109,7 @@ class Cluster:
         for me in (*names.routers, *names.standby_routers):
             self._routers.start(me)
         for me in names.storages:
-            engine = ENGINES[self.spec.engine]()
+            engine = ENGINES[self.spec.engine](self._team)
             engine.set_arcs(assembly.config.owned_arcs(me))
             self._processes.run(assembly.storage(me), engine)
         for me in names.supers:
@@ -287,6 +288,7 @@ class Cluster:
         except CrescandoError as error:
             logger.warning("the store's loop does not answer: %s", error)
         self._scanner.close(max(0.1, deadline_s - time.monotonic()))
+        self._team.close(max(0.1, deadline_s - time.monotonic()))
         self._loop.stop(max(0.1, deadline_s - time.monotonic()))
 
     def __repr__(self) -> str:

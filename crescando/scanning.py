@@ -1,17 +1,22 @@
 """The threads in which storage processes scan.
 
-Daemon threads rather than the standard library's executor: that takes no more
+One thread does cycle after cycle; a team of further ones does parts of the one
+that is on. Daemon threads rather than the standard library's executor: that takes no more
 work as soon as the interpreter begins to end, while a store that its user
 forgot to close is then about to execute what is on its way.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
 
 Done = Callable[[Any, Exception | None], None]
 """Called in the scanning thread with the result, or with what the work failed with."""
@@ -62,3 +67,91 @@ class ScanThreads:
             # Between two cycles the thread must not keep the last one's rows alive.
             del item, work, done
             result = None
+
+
+class Team:
+    """A thread and its helpers, as `engine.parallel.Workers`.
+
+    Whoever hands tasks over does them too, and waits only for those that a helper
+    has begun: a helper that does not get a core delays nobody. Any number of
+    threads may hand tasks over.
+
+    Parameters
+    ----------
+    width : int
+        How many tasks are done at once; there is one helper less.
+
+    Attributes
+    ----------
+    width : int
+    """
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
+        self._helpers = [
+            threading.Thread(target=_help, args=(self._jobs,), name=f"crescando-scan-part-{i}", daemon=True)
+            for i in range(1, width)
+        ]
+        for helper in self._helpers:
+            helper.start()
+        self._dismiss = weakref.finalize(self, _dismiss, self._jobs, len(self._helpers))
+
+    def run(self, tasks: Sequence[Callable[[], T]]) -> list[T]:
+        """Do tasks and give their results, in order."""
+        if len(tasks) == 1 or not self._helpers:
+            return [task() for task in tasks]
+        job = _Job(tasks)
+        for _ in range(min(len(tasks) - 1, len(self._helpers))):
+            self._jobs.put(job)
+        job.work()
+        return job.results()
+
+    def close(self, timeout_s: float) -> None:
+        """End the helpers; who hands tasks over later does them alone."""
+        helpers, self._helpers = self._helpers, []
+        self._dismiss()
+        end_s = time.monotonic() + timeout_s
+        for helper in helpers:
+            helper.join(max(0.0, end_s - time.monotonic()))
+
+
+def _help(jobs: SimpleQueue[_Job[Any] | None]) -> None:
+    # Knows no team, so that one which nobody has any more ends.
+    while (job := jobs.get()) is not None:
+        job.work()
+        # A helper that waits must not keep the last scan's rows alive.
+        del job
+
+
+def _dismiss(jobs: SimpleQueue[_Job[Any] | None], n_helpers: int) -> None:
+    for _ in range(n_helpers):
+        jobs.put(None)
+
+
+class _Job(Generic[T]):
+    """Tasks that several threads take one by one."""
+
+    def __init__(self, tasks: Sequence[Callable[[], T]]) -> None:
+        self._tasks = tasks
+        self._places = itertools.count()
+        self._results: dict[int, T] = {}
+        self._errors: dict[int, BaseException] = {}
+        self._done: SimpleQueue[None] = SimpleQueue()
+
+    def work(self) -> None:
+        """Do tasks until none is left that nobody has begun."""
+        while (place := next(self._places)) < len(self._tasks):
+            try:
+                self._results[place] = self._tasks[place]()
+            except BaseException as error:  # noqa: BLE001  # Raised again in the thread that waits.
+                self._errors[place] = error
+            self._done.put(None)
+
+    def results(self) -> list[T]:
+        """Wait for all tasks and give what they gave."""
+        for _ in self._tasks:
+            self._done.get()
+        if self._errors:
+            raise self._errors[min(self._errors)]
+        return [self._results[place] for place in range(len(self._tasks))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.engine.base import Engine
 from crescando.engine.kv import KvEngine
+from crescando.engine.parallel import Workers
 from crescando.engine.scan import ScanEngine
 from crescando.errors import SpecError
 from crescando.roles.limits import ClientLimits
@@ -16,8 +18,21 @@ from crescando.roles.storage import StorageLimits
 from crescando.roles.super import SuperTiming
 from crescando.routing.ecast.limits import RouterLimits
 
-ENGINES: dict[str, Callable[[], Engine]] = {"scan": ScanEngine, "kv": KvEngine}
-"""What a storage process may keep its rows in."""
+ENGINES: dict[str, Callable[[Workers], Engine]] = {
+    "scan": lambda workers: ScanEngine(workers=workers),
+    "kv": lambda _: KvEngine(),
+}
+"""What a storage process may keep its rows in; made with whoever does parts of its work."""
+
+SCAN_THREADS_MAX = 4
+"""More threads than this are not taken unless asked for."""
+
+
+def _half_of_the_cores() -> int:
+    """Give how many threads scan by default: the loop and the users' threads need cores too."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    n_cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    return max(1, min(n_cores // 2, SCAN_THREADS_MAX))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +53,9 @@ class ClusterSpec:
     replication : int
         Copies of each row, on successive storage processes.
     scan_threads : int
-        Storage processes that scan at once in an embedded cluster. Short array
-        operations of several threads wait for each other's interpreter lock:
-        on two cores four scanning threads were measured at four to five times
-        the time per cycle of one.
+        Threads in which an embedded cluster scans, all its storage processes together:
+        one cycle at a time, in as many parts where it has enough to do. By default half
+        of the cores, four at most.
     engine : str
         What storage processes keep their rows in, one of `ENGINES`: ``scan``, or
         ``kv``, which is simple and slow.
@@ -59,7 +73,7 @@ class ClusterSpec:
     supers: int = 1
     replication: int = 1
     standby_routers: int = 0
-    scan_threads: int = 1
+    scan_threads: int = field(default_factory=_half_of_the_cores)
     engine: str = "scan"
     paxos: PaxosTiming = field(default_factory=PaxosTiming)
     router: RouterLimits = field(default_factory=RouterLimits)

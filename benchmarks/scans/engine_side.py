@@ -1,17 +1,15 @@
 """Our side at the engine's own interface: operations in, columns out.
 
 Rules of the file: what is timed is what a storage process does, beginning with
-operations made from Python values and ending with arrays or Arrow tables. Two
-partitions are two engines, each with half of the ring and a thread of its own,
-as two storage processes of one store have them; their answers are merged by
-operation, where the measure does not say otherwise.
+operations made from Python values and ending with arrays or Arrow tables. With
+two threads one engine scans its rows in two parts at once, as a storage process
+does that is given two threads; its answers are whole, as with one.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -27,18 +25,18 @@ from benchmarks.tickets.work import (
     TextSpans,
 )
 from crescando.client.arrow import arrow_table
-from crescando.client.columns import take, text_column
+from crescando.client.columns import text_column
 from crescando.client.inference import schema_from
-from crescando.client.intake import Intake, take_in
+from crescando.client.intake import take_in
 from crescando.client.loading import load_requests
 from crescando.client.template import bind_template
 from crescando.client.textual import read_template, update_template
 from crescando.engine.base import Results, Rows
 from crescando.engine.operations import Entry, Operations
-from crescando.engine.partition import ring_positions
 from crescando.engine.plan import make_plan
 from crescando.engine.scan import ScanEngine
 from crescando.engine.statement import PHYSICAL, Column, Kind, Operation, Shape
+from crescando.scanning import Team
 from crescando.schema import DataType, TableSchema
 from crescando.types import FULL_RING, RING_MAX, KeyRange, ProcessId, Scope
 
@@ -57,60 +55,40 @@ def slices_of(table: pa.Table, n_rows: int) -> list[pa.Table]:
 
 
 class EngineSide:
-    """One or more engines that hold a table of tickets together.
+    """An engine that holds a table of tickets.
 
     Parameters
     ----------
     table : pyarrow.Table
-    partitions : int
-        Engines, each with an equal part of the ring.
+    threads : int
+        In how many it scans.
     arcs : int
-        Ring arcs of each engine.
+        Ring arcs of the engine, equal parts of the ring.
     """
 
-    def __init__(self, table: pa.Table, partitions: int = 1, arcs: int = 1) -> None:
+    def __init__(self, table: pa.Table, threads: int = 1, arcs: int = 1) -> None:
         self.schema = schema_of(table)
         self.n_rows = len(table)
         self._position = 0
-        bounds = [RING_MAX * place // (partitions * arcs) for place in range(partitions * arcs + 1)]
+        bounds = [RING_MAX * place // arcs for place in range(arcs + 1)]
         bounds[0] = -1
-        ranges = [KeyRange(low + 1, high) for low, high in pairwise(bounds)]
-        self.arcs = [tuple(ranges[first : first + arcs]) for first in range(0, len(ranges), arcs)]
-        self.engines = []
-        for some in self.arcs:
-            engine = ScanEngine()
-            engine.set_arcs(some)
-            engine.create_table(self.schema)
-            self.engines.append(engine)
-        self._threads = ThreadPoolExecutor(partitions) if partitions > 1 else None
+        self.arcs = tuple(KeyRange(low + 1, high) for low, high in pairwise(bounds))
+        self.engine = ScanEngine(workers=Team(threads))
+        self.engine.set_arcs(self.arcs)
+        self.engine.create_table(self.schema)
         for piece in slices_of(table, 1 << 20):
             self.load(piece)
 
     def load(self, table: pa.Table) -> None:
         """Insert rows as a client would have them inserted."""
-        intake = take_in(self.schema, table)
-        for part, engine in zip(self._split(intake), self.engines, strict=True):
-            for request in load_requests(Kind.INSERT, self.schema, part):
-                self._position += 1
-                operation = Operation(
-                    self._position, CLIENT, self._position, request.shape, request.parameters, (FULL_RING,)
-                )
-                (results,) = engine.execute([operation])
-                assert not results.failed, results.failed
-                assert not results.written[0].remarks, results.written[0].remarks
-
-    def _split(self, intake: Intake) -> list[Intake]:
-        if len(self.engines) == 1:
-            return [intake]
-        names = [definition.name for definition in intake.definitions]
-        positions = ring_positions(self.schema, intake.columns[names.index(self.schema.partition_key)])
-        parts = []
-        for arcs in self.arcs:
-            low, high = np.uint64(arcs[0].low), np.uint64(arcs[-1].high)
-            rows = ((positions >= low) & (positions <= high)).nonzero()[0]
-            columns = tuple(take(column, rows) for column in intake.columns)
-            parts.append(Intake(len(rows), intake.definitions, columns))
-        return parts
+        for request in load_requests(Kind.INSERT, self.schema, take_in(self.schema, table)):
+            self._position += 1
+            operation = Operation(
+                self._position, CLIENT, self._position, request.shape, request.parameters, (FULL_RING,)
+            )
+            (results,) = self.engine.execute([operation])
+            assert not results.failed, results.failed
+            assert not results.written[0].remarks, results.written[0].remarks
 
     def read(self, where: str, sample: Sequence[Any], columns: Sequence[str] = OUTPUTS) -> Shape:
         """Give the shape of a read; `sample` are constants of the right types."""
@@ -142,14 +120,11 @@ class EngineSide:
         return tuple(columns)
 
     def execute(self, operations: Sequence[Entry]) -> list[Results]:
-        """Execute on every partition, at the same time."""
-        if self._threads is None:
-            return self.engines[0].execute(operations)
-        tasks = [self._threads.submit(engine.execute, operations) for engine in self.engines]
-        return [results for task in tasks for results in task.result()]
+        """Execute a batch."""
+        return self.engine.execute(operations)
 
     def rows(self, operations: Sequence[Entry]) -> list[Rows]:
-        """Execute reads of one shape; give each partition's rows, as columns of numbers and codes."""
+        """Execute reads of one shape; give their rows, as columns of numbers and codes."""
         found: list[Rows] = []
         for results in self.execute(operations):
             assert not results.failed, results.failed[:1]
@@ -171,12 +146,9 @@ class EngineSide:
     def miles(self) -> int:
         """Give a checksum of the column that updates change."""
         names = self.schema.column_names
-        total = 0
-        for engine in self.engines:
-            columns = engine.export(TABLE_ID, FULL_RING)
-            miles, tickets = (columns[names.index(name)].values for name in ("miles", "ticket_id"))
-            total += int(np.sum(miles.astype(np.int64) * (tickets % 1000)))
-        return total
+        columns = self.engine.export(TABLE_ID, FULL_RING)
+        miles, tickets = (columns[names.index(name)].values for name in ("miles", "ticket_id"))
+        return int(np.sum(miles.astype(np.int64) * (tickets % 1000)))
 
     # The work of the measures.
 
@@ -215,7 +187,7 @@ def span_sample(column: str) -> list[Any]:
 
 
 def arrow_of(parts: Sequence[Rows], first: int) -> pa.Table:
-    """Give the rows of all partitions and pieces as one table, in the operations' order.
+    """Give the rows of all pieces as one table, in the operations' order.
 
     Parameters
     ----------

@@ -118,7 +118,7 @@ def load_once(n_rows: int, seed: int, trials: int) -> dict[str, Any]:
         seconds.append(time.perf_counter() - begin_s)
     del table, piece
     resident = resident_bytes() - before
-    engine = side.engines[0]
+    engine = side.engine
     accounted = engine.statistics()["bytes"]
     rates = []
     shape = side.read("miles is null", [])

@@ -131,13 +131,13 @@ class Stock:
             self._draw = Draw(self.table, self.plan.seed + 1)
         return self._draw
 
-    def engine(self, partitions: int = 1) -> EngineSide:
-        """Give our engine, or two with half of the rows each."""
-        if partitions not in self._engines:
-            progress(f"loading {self.plan.rows:,} rows into {partitions} partition(s)")
-            self._engines[partitions] = EngineSide(self.table, partitions)
+    def engine(self, threads: int = 1) -> EngineSide:
+        """Give our engine, with so many threads."""
+        if threads not in self._engines:
+            progress(f"loading {self.plan.rows:,} rows into an engine of {threads} thread(s)")
+            self._engines[threads] = EngineSide(self.table, threads)
             _settle()
-        return self._engines[partitions]
+        return self._engines[threads]
 
     def store(self) -> Any:
         """Give an embedded store with a table ``tickets``."""

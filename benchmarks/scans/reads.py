@@ -26,7 +26,7 @@ from benchmarks.scans.plan import Stock
 from benchmarks.verdicts import Goal, Outcome, judge
 from crescando.engine.base import Rows
 
-OURS = ("1 thread", "2 partitions")
+OURS = ("1 thread", "2 threads")
 
 E1_GOALS = {"polars": (1_000, 2_000), "duckdb": (6_000, 12_000), "numpy": (250, 500)}
 E2_GOALS = {
@@ -194,7 +194,7 @@ def _rivals(stock: Stock, *kinds: type[Rival]) -> list[Any]:
 
 
 def _sides(stock: Stock, method: Callable[[EngineSide], Callable[[Any], Any]]) -> dict[str, Any]:
-    return {name: method(stock.engine(partitions)) for name, partitions in zip(OURS, (1, 2), strict=True)}
+    return {name: method(stock.engine(threads)) for name, threads in zip(OURS, (1, 2), strict=True)}
 
 
 def _compare(

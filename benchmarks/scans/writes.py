@@ -117,7 +117,7 @@ def _rate(told: Mapping[str, Any]) -> float:
 
 def e5(stock: Stock) -> Outcome:
     """Updates by a predicate that is not the key, in strict order."""
-    engines = {"1 thread": stock.engine(1), "2 partitions": stock.engine(2)}
+    engines = {"1 thread": stock.engine(1), "2 threads": stock.engine(2)}
     store = StoreSide(stock.store())
     rivals: list[Any] = [rival for rival in map(stock.rival, (SQLite, DuckDB)) if rival is not None]
     ways = {rival.name: next(iter(rival.changes().items())) for rival in rivals}

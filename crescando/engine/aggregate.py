@@ -188,6 +188,16 @@ class Accumulator:
         values = None if states.values is None else from_column(states.values)
         self._hold(states.group + first, states.limb, states.digit, values)
 
+    def join(self, others: Accumulator, first: int) -> None:
+        """Add the entries of another accumulator, whose group 0 has the number `first` here."""
+        self._groups.extend(groups + first for groups in others._groups)
+        self._limbs.extend(others._limbs)
+        self._digits.extend(others._digits)
+        self._values.extend(others._values)
+        self._n_pending += others.n_entries
+        if self._n_pending > max(_PENDING_MIN, 2 * self._n_reduced):
+            self._reduce()
+
     def renumber(self, numbers: I64) -> None:
         """Give groups new numbers: group i becomes ``numbers[i]``, or is dropped if that is below 0."""
         for place, piece in enumerate(self._groups):

@@ -8,7 +8,8 @@ answered at once from the rows that no write touches.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -18,15 +19,28 @@ from crescando.engine.evaluator import Evaluator
 from crescando.engine.group import Group
 from crescando.engine.images import Images, Origins
 from crescando.engine.incoming import KeySlots, arrive
-from crescando.engine.keys import I64, Mask
+from crescando.engine.keys import I64
 from crescando.engine.match import Matcher
 from crescando.engine.order import Replay
+from crescando.engine.parallel import Workers
+from crescando.engine.part import Part, Search
 from crescando.engine.reader import Reader
 from crescando.engine.sampling import Sample
 from crescando.engine.sharing import Sharing
-from crescando.engine.table import Block, Table
+from crescando.engine.table import Table
 from crescando.engine.writer import Tally, Writer
-from crescando.types import KeyRange, ProcessId
+from crescando.types import KeyRange
+
+BLOCK_ROWS = 1 << 16
+"""Rows per block: a few columns of a block stay in the second-level cache (measured)."""
+
+WIDE_BLOCK_ROWS, WIDE_LOOKS_MAX = 1 << 18, 3
+"""Rows per block where each row is looked at so few times at most: what a block costs beside its rows
+is then more than what the cache gives (measured)."""
+
+PART_LOOKS_MIN = 1 << 17
+"""A part of a pass has rows for so many looks at least, a nanosecond each: less is done sooner than
+handed over."""
 
 
 class Cycle:
@@ -60,94 +74,57 @@ class Cycle:
         self._incoming = {i: arrive(g, table, arcs) for i, g in enumerate(groups) if g.plan.gives_rows}
         self._slots = KeySlots(table, tuple(self._incoming.values())) if self._incoming else None
         self._slot_images: I64 = np.full(0 if self._slots is None else self._slots.n_slots, -1)
-        self._readers = {
-            i: Reader(g, table.key_ids, evaluator) for i, g in enumerate(groups) if g.plan.is_read
-        }
+        self._readers: dict[int, Reader] = {}
         sample = Sample(table)
         self._matchers = {
             i: Matcher(g.plan, g.constants, g.every, table, evaluator, sample)
             for i, g in enumerate(groups)
             if not g.plan.gives_rows
         }
-        reads = {i: matcher for i, matcher in self._matchers.items() if i in self._readers}
-        self._reads = Sharing(reads, table)
-        self._writes = Sharing({i: m for i, m in self._matchers.items() if i not in reads}, table)
+        reads = {i: matcher for i, matcher in self._matchers.items() if groups[i].plan.is_read}
+        writes = {i: matcher for i, matcher in self._matchers.items() if i not in reads}
+        self._search = Search(
+            table, groups, evaluator, Sharing(reads, table), Sharing(writes, table), self._slots
+        )
 
     @property
     def n_dirty(self) -> int:
         """How many stored rows the batch may have changed."""
         return self._origins.n_rows
 
-    def scan(self, block_rows: int, cancelled: Cancelled | None = None) -> None:
-        """Match every block: gather the rows that writes may change, answer reads on the others."""
-        known: Collection[tuple[ProcessId, int]] = ()
-        for block in self._table.blocks(block_rows):
-            unwanted = known if cancelled is None else cancelled()
-            if unwanted is not known:
-                known = unwanted
-                for reader in self._readers.values() if known else ():
-                    reader.cancel(known)
-            live = block.live()
-            self._read(block, live, self._find_dirty(block, live))
+    def scan(self, block_rows: int | None, workers: Workers, cancelled: Cancelled | None = None) -> None:
+        """Match all rows, in one part or several."""
+        search, table = self._search, self._table
+        n_looks = search.n_looks
+        n_parts = min(workers.width, max(table.n_stored * n_looks // PART_LOOKS_MIN, 1))
+        if block_rows is None:
+            block_rows = WIDE_BLOCK_ROWS if n_looks <= WIDE_LOOKS_MAX else BLOCK_ROWS
+        parts = [Part(search, blocks, len(self._pairs)) for blocks in table.parts(n_parts, block_rows)]
+        if len(parts) > 1:
+            search.get_ready()
+        workers.run([partial(part.scan, cancelled) for part in parts])
+        for part in parts:
+            self._join(part)
+        for index, group in enumerate(self._groups):
+            if group.plan.is_read:
+                self._readers[index] = self._reader(index, parts)
 
-    def _find_dirty(self, block: Block, live: Mask | None) -> Mask | None:
-        """Mark the rows that a write matches at their stored values, or whose key is named."""
-        dirty: Mask | None = None
-        for index, found in self._writes.match(block, live, lambda _: None):
-            if dirty is None:
-                dirty = np.zeros(block.n_rows, np.bool_)
-            dirty[found.rows] = True
-            self._note(self._groups[index], found.operations)
-        rows, slots = (None, None) if self._slots is None else self._slots.find(block)
-        if rows is not None and len(rows):
-            if dirty is None:
-                dirty = np.zeros(block.n_rows, np.bool_)
-            dirty[rows] = True
-        if dirty is None:
-            return None
-        gathered = dirty.nonzero()[0]
-        first = self._origins.add(block, gathered)
-        if rows is not None:
-            self._slot_images[slots] = first + np.searchsorted(gathered, rows)
-        return dirty
+    def _join(self, part: Part) -> None:
+        """Take over what a part found of rows that writes may change."""
+        first = self._origins.join(part.origins)
+        self._pairs += part.pairs
+        for slots, images in zip(part.slots, part.slot_images, strict=True):
+            self._slot_images[slots] = first + images
 
-    def _note(self, group: Group, operations: I64) -> None:
-        """Count matches on rows that will be replayed."""
-        counts = np.bincount(operations, minlength=len(group.order))
-        self._pairs[group.order] += counts
-
-    def _read(self, block: Block, live: Mask | None, dirty: Mask | None) -> None:
-        """Answer reads from the rows that no write touches."""
-        arc = block.segment.arc
-        blind: dict[int, Mask | None] = {}
-
-        def skipped(index: int) -> Mask | None:
-            if index not in blind:
-                blind[index] = self._blind(index, arc)
-            return blind[index]
-
-        for index, found in self._reads.match(block, live, skipped):
-            group = self._groups[index]
-            at, operations, errors = found.rows, found.operations, found.errors
-            assert group.coverage is not None
-            kept = group.coverage.visible(operations, arc, block.positions()[at])
-            if dirty is not None:
-                touched = dirty[at]
-                self._note(group, operations[touched])
-                kept = ~touched if kept is None else kept & ~touched
-            if kept is not None:
-                at, operations = at[kept], operations[kept]
-                errors = None if errors is None else errors[kept]
-            self._readers[index].add(block, at, operations, errors)
-
-    def _blind(self, index: int, arc: int) -> Mask | None:
-        """Give the reads of a group that see nothing of an arc, or are not waited for any more."""
-        coverage, cancelled = self._groups[index].coverage, self._readers[index].cancelled
-        assert coverage is not None
-        unseen = coverage.skipped(arc)
-        if cancelled is None:
-            return unseen
-        return cancelled if unseen is None else unseen | cancelled
+    def _reader(self, index: int, parts: Sequence[Part]) -> Reader:
+        """Give the reader of a group, with what all parts found."""
+        found = [reader for part in parts if (reader := part.reader(index)) is not None]
+        if not found:
+            return self._search.reader(index)
+        first, *others = found
+        for reader in others:
+            first.join(reader)
+        return first
 
     def finish(self, answers: Answers) -> None:
         """Replay the images, put them back, and hand out all answers."""

@@ -4,13 +4,15 @@ Rules of the file: a pool never forgets or moves a code, it only grows; texts
 in one pool are distinct, so equal codes are equal strings over their full
 length ("" , "\\0" and "a\\0" are three strings). Texts lie in one heap of bytes
 and become Python objects only where one is asked for. Order is by bytes, which
-for UTF-8 is the order of code points, as Python compares.
+for UTF-8 is the order of code points, as Python compares. Several threads may
+read a pool that does not grow: what is worked out for a reader is worked out
+whole and put in place at once, so that two who do it do no harm.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,12 +36,22 @@ DECODED_MAX = 4_096
 _FULL = 5
 """So many sixths of the hash table's slots are used before it is made larger."""
 
+_SLOTS_MIN = 8
+
 _SEED = np.uint64(0x5851_F42D_4C95_7F2D)
 
 
 def hash_texts(heap: U8, starts: I64, lengths: I64) -> U64:
     """Give the hash by which pools find texts."""
     return kernels.active().texts.hash_slices(heap, starts, lengths, _SEED)
+
+
+class _Sorted(NamedTuple):
+    """The order of a pool's texts: codes in it, each one's first bytes as a number, ranks by code."""
+
+    order: I32
+    prefixes: U64
+    ranks: I32
 
 
 class Pool:
@@ -60,9 +72,7 @@ class Pool:
         "_n_placed",
         "_n_texts",
         "_offsets",
-        "_order",
-        "_prefixes",
-        "_ranks",
+        "_sorted",
         "_table",
         "_texts",
         "_translations",
@@ -77,12 +87,10 @@ class Pool:
         self._offsets: NDArray[Any] = np.zeros(1, np.uint32)
         self._n_texts = 0
         self.longest = 0
-        self._marks: U8 = np.zeros(8, np.uint8)
-        self._table: I32 = np.zeros(8, np.int32)
+        self._marks: U8 = np.zeros(_SLOTS_MIN, np.uint8)
+        self._table: I32 = np.zeros(_SLOTS_MIN, np.int32)
         self._n_placed = 0
-        self._order: I32 = np.zeros(0, np.int32)
-        self._prefixes: U64 = np.zeros(0, np.uint64)
-        self._ranks: I32 = np.zeros(0, np.int32)
+        self._sorted = _Sorted(np.zeros(0, np.int32), np.zeros(0, np.uint64), np.zeros(0, np.int32))
         self._texts: Texts | None = None
         self._translations: dict[tuple[int, bool], tuple[Pool, int, int, I64]] = {}
         if len(first):
@@ -107,14 +115,7 @@ class Pool:
         """What the pool takes in memory: texts, hash table and order as far as they are used."""
         n = self._n_texts
         used = int(self._offsets[n]) + n * self._offsets.itemsize
-        return (
-            used
-            + self._marks.nbytes
-            + self._table.nbytes
-            + self._order.nbytes
-            + self._prefixes.nbytes
-            + self._ranks.nbytes
-        )
+        return used + self._marks.nbytes + self._table.nbytes + sum(array.nbytes for array in self._sorted)
 
     def intern(self, texts: Iterable[Any]) -> I64:
         """Give the code of each text, adding those that are new.
@@ -256,48 +257,38 @@ class Pool:
 
     def _place(self) -> None:
         """Bring the hash table up to date."""
-        n = self._n_texts
-        if self._n_placed == n:
-            return
-        if 6 * n > _FULL * len(self._table):
+        if self._n_placed != self._n_texts:
             self._widen(0)
-        else:
-            self._place_from(self._n_placed)
 
     def _widen(self, n_more: int) -> None:
         """Make a larger hash table; `n_more` texts are still to be looked up."""
         n = self._n_texts
-        size = 9 * (n + min(n_more, n + 16)) // 5
-        self._marks, self._table = np.zeros(size, np.uint8), np.zeros(size, np.int32)
-        self._place_from(0)
-
-    def _place_from(self, first: int) -> None:
-        n = self._n_texts
-        starts = self._offsets[first:n].astype(np.int64)
-        lengths = self._offsets[first + 1 : n + 1].astype(np.int64) - starts
-        hashes = hash_texts(self._heap, starts, lengths)
-        kernels.active().texts.place_codes(self._marks, self._table, hashes, first)
+        size = max(9 * (n + min(n_more, n + 16)) // 5, _SLOTS_MIN)
+        marks, table = np.zeros(size, np.uint8), np.zeros(size, np.int32)
+        starts = self._offsets[:n].astype(np.int64)
+        lengths = self._offsets[1 : n + 1].astype(np.int64) - starts
+        kernels.active().texts.place_codes(marks, table, hash_texts(self._heap, starts, lengths), 0)
+        self._marks, self._table = marks, table
         self._n_placed = n
 
     def ranks(self) -> I32:
         """Give each code's place in code point order; shape (len(self),), not to be changed."""
-        self._sort()
-        return self._ranks
+        return self._sort().ranks
 
     def order(self) -> I32:
         """Give the codes in the order of their texts; not to be changed."""
-        self._sort()
-        return self._order
+        return self._sort().order
 
     def sorted_texts(self) -> list[Any]:
         """Give the texts in order."""
         return self.decode(self.order())
 
-    def _sort(self) -> None:
+    def _sort(self) -> _Sorted:
         """Merge the texts that are new since the last time into the order."""
-        done, n = len(self._order), self._n_texts
+        known, n = self._sorted, self._n_texts
+        done = len(known.order)
         if done == n:
-            return
+            return known
         begins = self._offsets[done:n].astype(np.int64)
         lengths = self._offsets[done + 1 : n + 1].astype(np.int64) - begins
         inner = sort_slices(self._heap, begins, lengths)
@@ -305,23 +296,24 @@ class Pool:
         prefixes = load_prefixes(self._heap, starts, lengths)
         codes = (inner + done).astype(np.int32)
         if done:
-            places = self._search(self._heap, starts, lengths)
-            codes = np.insert(self._order, places, codes)
-            prefixes = np.insert(self._prefixes, places, prefixes)
-        self._order, self._prefixes = codes, prefixes
-        self._ranks = np.empty(n, np.int32)
-        self._ranks[codes] = np.arange(n, dtype=np.int32)
+            places = self._search(known, self._heap, starts, lengths)
+            codes = np.insert(known.order, places, codes)
+            prefixes = np.insert(known.prefixes, places, prefixes)
+        ranks = np.empty(n, np.int32)
+        ranks[codes] = np.arange(n, dtype=np.int32)
+        self._sorted = found = _Sorted(codes, prefixes, ranks)
+        return found
 
-    def _search(self, heap: U8, starts: I64, lengths: I64) -> I64:
-        """Give how many texts of the order lie below each slice of a heap."""
+    def _search(self, known: _Sorted, heap: U8, starts: I64, lengths: I64) -> I64:
+        """Give how many texts of an order lie below each slice of a heap."""
         words = load_prefixes(heap, starts, lengths)
-        low = np.searchsorted(self._prefixes, words, side="left")
-        high = np.searchsorted(self._prefixes, words, side="right")
+        low = np.searchsorted(known.prefixes, words, side="left")
+        high = np.searchsorted(known.prefixes, words, side="right")
         active = (low < high).nonzero()[0]
         compare = kernels.active().texts.compare_slices
         while len(active):
             middle = (low[active] + high[active]) >> 1
-            codes = self._order[middle]
+            codes = known.order[middle]
             begins = self._offsets[codes].astype(np.int64)
             ends = self._offsets[codes.astype(np.int64) + 1].astype(np.int64)
             sides = compare(self._heap, begins, ends - begins, heap, starts[active], lengths[active])
@@ -340,10 +332,10 @@ class Pool:
         if len(texts) == 0:
             return np.zeros(0, np.int64)
         self._check_kind(texts)
-        self._sort()
+        known = self._sort()
         starts, lengths = texts.starts, texts.lengths
-        ranks = self._search(texts.heap, starts, lengths)
-        codes = self._order[np.minimum(ranks, self._n_texts - 1)].astype(np.int64)
+        ranks = self._search(known, texts.heap, starts, lengths)
+        codes = known.order[np.minimum(ranks, self._n_texts - 1)].astype(np.int64)
         begins = self._offsets[codes].astype(np.int64)
         ends = self._offsets[codes + 1].astype(np.int64)
         same = kernels.active().texts.equal_slices(

@@ -69,6 +69,20 @@ class Grouping:
         for accumulator, value in zip(self._accumulators, values, strict=True):
             accumulator.add(numbers, len(rows), value, self._n_groups)
         self._n_groups += len(rows)
+        self._compact_if_many()
+
+    def join(self, others: Grouping) -> None:
+        """Add the groups of the same reads that were counted elsewhere."""
+        first = self._n_groups if self._n_keys else 0
+        for accumulator, other in zip(self._accumulators, others._accumulators, strict=True):
+            accumulator.join(other, first)
+        if self._n_keys:
+            self._operations.extend(others._operations)
+            self._keys.extend(others._keys)
+            self._n_groups += others._n_groups
+            self._compact_if_many()
+
+    def _compact_if_many(self) -> None:
         if self._n_groups > max(_PENDING_MIN, 2 * self._n_compacted):
             self._compact()
 

@@ -37,6 +37,13 @@ class Origins:
             self.n_rows += len(rows)
         return first
 
+    def join(self, others: Origins) -> int:
+        """Add rows that were found elsewhere; gives the number of the first one's image."""
+        first = self.n_rows
+        self.pieces.extend(others.pieces)
+        self.n_rows += others.n_rows
+        return first
+
 
 class Images:
     """The images of a batch, as a source of columns (see `engine.frame`).

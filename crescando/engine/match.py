@@ -109,6 +109,17 @@ class Matcher:
         some._made = None
         return some
 
+    @property
+    def n_looks(self) -> int:
+        """How many times each row is looked at."""
+        plan = self._plan
+        is_once = self.path is not None or (plan.conjuncts and not plan.tests_constants)
+        return 1 if is_once else len(self._operations)
+
+    def get_ready(self) -> None:
+        """Make the operations' index, which else the first rows do."""
+        self._join()
+
     def match(
         self, source: Source, rows: I64 | None, skipped: Mask | None = None, live: Mask | None = None
     ) -> Iterator[Matched]:

@@ -121,6 +121,21 @@ class Reader:
             self._rows.add(*self._gathered(source, rows, operations, values))
             self._drop(self._rows, self._rows.crowded(), _TOO_LONG)
 
+    def join(self, other: Reader) -> None:
+        """Add what another reader of the group has read elsewhere; that one is not used any more."""
+        self._failures.join(other._failures)
+        self._crowded |= other._crowded
+        if other.cancelled is not None:
+            known = self.cancelled
+            self.cancelled = other.cancelled if known is None else known | other.cancelled
+        if self._grouping is not None:
+            assert other._grouping is not None
+            self._grouping.join(other._grouping)
+            self._drop(self._grouping, self._grouping.crowded(), _CROWDED)
+        else:
+            self._rows.join(other._rows)
+            self._drop(self._rows, self._rows.crowded(), _TOO_LONG)
+
     def _drop(self, answers: Grouping | AllRows, crowded: list[int], text: str) -> None:
         """Fail reads that hold too much, and forget what they hold."""
         if crowded:

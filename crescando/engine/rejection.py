@@ -66,10 +66,18 @@ class Failures:
         for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
             row, group = int(order[start]), int(ordered[start])
             self.counts[group] = self.counts.get(group, 0) + count
-            failure = failure_of(keys, row, Cause(int(causes[row])))
-            known = self.smallest.get(group)
-            if known is None or failure.rank < known.rank:
-                self.smallest[group] = failure
+            self._note(group, failure_of(keys, row, Cause(int(causes[row]))))
+
+    def join(self, others: Failures) -> None:
+        """Add what failed elsewhere."""
+        for group, count in others.counts.items():
+            self.counts[group] = self.counts.get(group, 0) + count
+            self._note(group, others.smallest[group])
+
+    def _note(self, group: int, failure: Failure) -> None:
+        known = self.smallest.get(group)
+        if known is None or failure.rank < known.rank:
+            self.smallest[group] = failure
 
 
 def failure_of(keys: Sequence[Value], row: int, cause: Cause) -> Failure:

@@ -16,7 +16,7 @@ import numpy as np
 from crescando.engine import kernels
 from crescando.engine.cutting import ANSWER_BYTES_MAX
 from crescando.engine.keys import I64, KEY_MAX, KEY_MIN
-from crescando.engine.statement import Sort
+from crescando.engine.statement import PHYSICAL, Sort
 from crescando.engine.values import Value, concatenate
 
 _PENDING_MIN = 1 << 14
@@ -44,17 +44,27 @@ class AllRows:
         self._pieces.append(list(values))
         self._n_pending += len(operations)
 
+    def join(self, others: AllRows) -> None:
+        """Add the rows that were found elsewhere, behind ours."""
+        self._operations.extend(others._operations)
+        self._pieces.extend(others._pieces)
+        self._n_pending += others._n_pending
+
     def crowded(self) -> list[int]:
         """Give the reads whose rows so far weigh more than one answer may, their texts left out.
 
         Looks only when all reads together have grown to twice what they were.
         """
         n_rows = self._n_pending
-        if n_rows <= 2 * self._n_checked or n_rows * 8 * len(self._pieces[0]) <= ANSWER_BYTES_MAX:
+        if n_rows <= 2 * self._n_checked:
+            return []
+        # Never more than what is weighed at the end: who is told depends on no layout.
+        per_row = sum(PHYSICAL[value.type].itemsize + 1 for value in self._pieces[0])
+        if n_rows * per_row <= ANSWER_BYTES_MAX:
             return []
         self._n_checked = n_rows
         counts = np.bincount(np.concatenate(self._operations))
-        found = (counts * 8 * len(self._pieces[0]) > ANSWER_BYTES_MAX).nonzero()[0]
+        found = (counts * per_row > ANSWER_BYTES_MAX).nonzero()[0]
         return [int(operation) for operation in found]
 
     def drop(self, operations: Sequence[int]) -> None:
@@ -134,6 +144,14 @@ class TopRows(AllRows):
     def add(self, operations: I64, values: Sequence[Value]) -> None:
         """Add rows; see `AllRows.add`."""
         super().add(operations, values)
+        self._cut_if_many()
+
+    def join(self, others: AllRows) -> None:
+        """Add the rows that were found elsewhere; see `AllRows.join`."""
+        super().join(others)
+        self._cut_if_many()
+
+    def _cut_if_many(self) -> None:
         if self._n_pending > max(_PENDING_MIN, 2 * self._n_cut):
             self._cut()
 

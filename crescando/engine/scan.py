@@ -16,7 +16,7 @@ import numpy as np
 from crescando.engine.answers import Answers
 from crescando.engine.base import Cancelled, Explained, Results
 from crescando.engine.constants import Constants
-from crescando.engine.cycle import Cycle
+from crescando.engine.cycle import WIDE_BLOCK_ROWS, Cycle
 from crescando.engine.digest import digest_columns
 from crescando.engine.evaluator import Evaluator
 from crescando.engine.explain import explain
@@ -24,6 +24,7 @@ from crescando.engine.export import export_columns
 from crescando.engine.group import Group, cover
 from crescando.engine.keys import Mask
 from crescando.engine.operations import Entry, Members, Operations, by_shape, merge
+from crescando.engine.parallel import IN_TURN, Workers
 from crescando.engine.plan import Plan, make_plan
 from crescando.engine.statement import Column, Shape
 from crescando.engine.table import Table
@@ -31,9 +32,6 @@ from crescando.engine.validate import StaleShape, validate_parameters
 from crescando.errors import InvariantError, StatementError
 from crescando.schema import TableSchema
 from crescando.types import NO_POSITION, KeyRange
-
-BLOCK_ROWS = 1 << 16
-"""Rows per block: a few columns of a block stay in the second-level cache (measured)."""
 
 _PLANS_MAX = 4_096
 
@@ -43,12 +41,17 @@ class ScanEngine:
 
     Parameters
     ----------
-    block_rows : int
-        Rows per block; changes speed and nothing else.
+    block_rows : int, optional
+        Rows per block; by default chosen for each pass.
+    workers : Workers, optional
+        Who scans; by default the caller's thread.
+
+    Both change the time and nothing else.
     """
 
-    def __init__(self, block_rows: int = BLOCK_ROWS) -> None:
+    def __init__(self, block_rows: int | None = None, workers: Workers = IN_TURN) -> None:
         self._block_rows = block_rows
+        self._workers = workers
         self._arcs: tuple[KeyRange, ...] = ()
         self._tables: dict[int, Table] = {}
         self._plans: dict[tuple[bytes, int], Plan | Exception] = {}
@@ -119,7 +122,7 @@ class ScanEngine:
         except (StaleShape, StatementError) as fault:
             return Explained(fault=str(fault))
         with np.errstate(all="ignore"):
-            return explain(table, plan, parameters, self._evaluator, self._block_rows)
+            return explain(table, plan, parameters, self._evaluator, self._block_rows or WIDE_BLOCK_ROWS)
 
     def digest(self, table: int, key_range: KeyRange) -> bytes:
         """Give the order-free digest of the logical rows in a ring range."""
@@ -179,7 +182,7 @@ class ScanEngine:
         # Rows that are NULL or ERROR hold anything, on which arithmetic may complain in vain.
         with np.errstate(all="ignore"):
             cycle = Cycle(table, groups, self._arcs, n_operations, self._evaluator)
-            cycle.scan(self._block_rows, cancelled)
+            cycle.scan(self._block_rows, self._workers, cancelled)
             cycle.finish(answers)
         self._counters["dirty_rows"] += cycle.n_dirty
 

@@ -109,6 +109,16 @@ class Sharing:
         self._joins = [SharedJoin(some, table) for some in shared]
         self._alone = [index for index in matchers if not any(index in some for some in shared)]
 
+    @property
+    def n_looks(self) -> int:
+        """How many times each row is looked at."""
+        return sum(self._matchers[index].n_looks for index in self._alone) + len(self._joins)
+
+    def get_ready(self) -> None:
+        """Make the indices of the groups that have one to themselves, which else the first block does."""
+        for index in self._alone:
+            self._matchers[index].get_ready()
+
     def match(self, source: Source, live: Mask | None, skipped: Skipped) -> Iterator[tuple[int, Matched]]:
         """Give the matching pairs of each group, in pieces.
 

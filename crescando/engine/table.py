@@ -29,6 +29,9 @@ POOL_TEXTS_MIN = 4_096
 SEGMENT_ROWS_MIN, SEGMENT_ROWS_MAX = 256, 1 << 20
 """Segments double from one to the other, so that small tables stay small."""
 
+SMALL_ROWS = 1 << 16
+"""Smaller segments are put together once they are full: a scan pays for each, however small it is."""
+
 HIDDEN_POSITION, HIDDEN_ORDINAL = -1, -2
 """Column ids of the hidden key of a table without a primary key: the position of
 the insert in the order, and the row's ordinal in it."""
@@ -225,6 +228,11 @@ class Table:
         return sum(segment.n_rows - segment.n_dead for arc in self.segments for segment in arc)
 
     @property
+    def n_stored(self) -> int:
+        """How many rows a scan meets, tombstones included."""
+        return sum(segment.n_rows for arc in self.segments for segment in arc)
+
+    @property
     def n_bytes(self) -> int:
         """What segments and texts take, about."""
         segments = sum(segment.n_bytes for arc in self.segments for segment in arc)
@@ -260,9 +268,24 @@ class Table:
                     stop = min(start + n_rows_max, segment.n_rows)
                     yield Block(segment, start, stop, self.types, self.pools)
 
+    def parts(self, n_parts: int, n_rows_max: int) -> list[list[Block]]:
+        """Give all rows in blocks, arc by arc, in parts of equally many rows."""
+        held, done = self.n_stored, 0
+        parts: list[list[Block]] = [[] for _ in range(n_parts)]
+        for segment in self._all_segments():
+            start = 0
+            while start < segment.n_rows:
+                place = done * n_parts // held
+                left = -(-(place + 1) * held // n_parts) - done
+                stop = start + min(segment.n_rows - start, n_rows_max, left)
+                parts[place].append(Block(segment, start, stop, self.types, self.pools))
+                done += stop - start
+                start = stop
+        return parts
+
     def sample(self, n_rows: int) -> Iterator[tuple[Block, I64]]:
         """Give about `n_rows` rows, evenly spread, as rows of blocks."""
-        held = sum(segment.n_rows for arc in self.segments for segment in arc)
+        held = self.n_stored
         step = max(held // n_rows, 1)
         for block in self.blocks(held or 1):
             yield block, np.arange(0, block.n_rows, step)
@@ -340,7 +363,7 @@ class Table:
                 self._collect(column_id, pool)
 
     def _united(self, arc: list[Segment]) -> list[Segment]:
-        """Put the rows of mostly empty segments together: only an arc's last segment is filled up.
+        """Put the rows of mostly empty and of small segments together: only an arc's last one is filled up.
 
         Smaller segments go along, lest many be left; so a row moves as often as its segment doubles.
         """
@@ -348,6 +371,9 @@ class Table:
             return arc
         *full, last = arc
         sparse = [each for each in full if 4 * each.n_rows < each.capacity > SEGMENT_ROWS_MIN]
+        small = [each for each in full if each.capacity < SMALL_ROWS and each not in sparse]
+        if len(small) > 1:
+            sparse += small
         if not sparse:
             return arc
         n_rows = sum(each.n_rows for each in sparse)

@@ -54,10 +54,10 @@ def test_pieces_of_a_large_table_share_no_ticket() -> None:
     assert pc.count_distinct(ids).as_py() == 2_000
 
 
-@pytest.mark.parametrize(("partitions", "arcs"), [(1, 1), (2, 1), (1, 3)])
-def test_our_side_answers_what_the_rows_say(partitions: int, arcs: int) -> None:
+@pytest.mark.parametrize(("threads", "arcs"), [(1, 1), (2, 1), (1, 3)])
+def test_our_side_answers_what_the_rows_say(threads: int, arcs: int) -> None:
     rows = tickets(2_000)
-    side = EngineSide(rows, partitions, arcs)
+    side = EngineSide(rows, threads, arcs)
     work = Draw(rows, 9).points(50)
 
     answer = side.points(work)

@@ -14,6 +14,7 @@ from crescando.engine.base import Failed, Rows
 from crescando.engine.digest import combine, digest_columns
 from crescando.engine.functions import aggregate_type
 from crescando.engine.grouping import merge_groups
+from crescando.engine.parallel import IN_TURN, Workers
 from crescando.engine.scan import ScanEngine
 from crescando.engine.statement import Column, Kind, Operation, Shape
 from crescando.engine.transactions import units
@@ -177,20 +178,29 @@ def bag(rows: Sequence[tuple[Any, ...]]) -> Counter[Any]:
     return Counter(tuple("nan" if value != value else value for value in row) for row in rows)
 
 
-def one_engine(schema: TableSchema, block_rows: int, alone: bool = False) -> Layout:
-    layout = split(schema, Random(0), 1, 1, block_rows)
+def one_engine(
+    schema: TableSchema, block_rows: int, alone: bool = False, workers: Workers = IN_TURN
+) -> Layout:
+    layout = split(schema, Random(0), 1, 1, block_rows, workers)
     layout.alone = alone
-    layout.name = f"{'alone' if alone else 'batched'}, blocks of {block_rows}"
+    layout.name = f"{'alone' if alone else 'batched'}, blocks of {block_rows}, {workers.width} parts"
     return layout
 
 
-def split(schema: TableSchema, random: Random, n_engines: int, n_copies: int, block_rows: int) -> Layout:
+def split(
+    schema: TableSchema,
+    random: Random,
+    n_engines: int,
+    n_copies: int,
+    block_rows: int,
+    workers: Workers = IN_TURN,
+) -> Layout:
     """Spread the ring over engines, in more arcs than engines, each arc on `n_copies`."""
     n_arcs = 1 if n_engines == 1 else n_engines + 1
     cuts = sorted({random.randrange(1, RING_MAX) for _ in range(n_arcs - 1)})
     arcs = [KeyRange(a, b - 1) for a, b in zip([0, *cuts], [*cuts, RING_MAX + 1], strict=True)]
     owners = [[(arc + copy) % n_engines for copy in range(n_copies)] for arc in range(len(arcs))]
-    engines = [ScanEngine(block_rows) for _ in range(n_engines)]
+    engines = [ScanEngine(block_rows, workers) for _ in range(n_engines)]
     arcs_of = [[arc for arc, o in zip(arcs, owners, strict=True) if e in o] for e in range(n_engines)]
     for engine, own in zip(engines, arcs_of, strict=True):
         engine.set_arcs(own)

@@ -7,10 +7,12 @@ from collections.abc import Callable, Collection
 import numpy as np
 import pytest
 
+from crescando.engine import cycle
 from crescando.engine.base import Engine, Results
 from crescando.engine.kv import KvEngine
 from crescando.engine.scan import ScanEngine
 from crescando.engine.statement import Operation
+from crescando.scanning import Team
 from crescando.testing.workload import SCHEMA, Workload
 from crescando.types import FULL_RING, ProcessId
 from tests.engine.reports import reports
@@ -65,11 +67,15 @@ def after(n_blocks: int, names: Names) -> Callable[[], Names]:
     return lambda: names if next(looks) >= n_blocks else nothing
 
 
+@pytest.mark.parametrize("n_parts", [1, 2])
 @pytest.mark.parametrize("n_blocks", [0, 1, 7])
 @pytest.mark.parametrize("gone", [{2}, {2, 5}, {2, 5, 6}, {6}])
-def test_who_is_cancelled_has_no_answer_and_all_others_have_theirs(n_blocks: int, gone: set[int]) -> None:
+def test_who_is_cancelled_has_no_answer_and_all_others_have_theirs(
+    n_parts: int, n_blocks: int, gone: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cycle, "PART_LOOKS_MIN", 1)
     whole = answers(filled(ScanEngine(block_rows=8)).execute(batch()))
-    engine = filled(ScanEngine(block_rows=8))
+    engine = filled(ScanEngine(8, Team(n_parts)))
 
     results = engine.execute(batch(), after(n_blocks, frozenset((ALICE, number) for number in gone)))
 

@@ -1,0 +1,184 @@
+"""One part of a pass over a table: a run of blocks, and what is found in them.
+
+Rules of the file: parts of a pass may be scanned at the same time. What they
+share is made before and changed by none of them; what a part finds is its own
+until all are done, and is then joined in the order of the parts, which gives
+what one part would have found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from crescando.engine.base import Cancelled
+from crescando.engine.evaluator import Evaluator
+from crescando.engine.group import Group
+from crescando.engine.images import Origins
+from crescando.engine.incoming import KeySlots
+from crescando.engine.keys import I64, Mask
+from crescando.engine.reader import Reader
+from crescando.engine.sharing import Sharing
+from crescando.engine.table import Block, Table
+from crescando.types import ProcessId
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What a pass looks for; the same for all its parts.
+
+    Attributes
+    ----------
+    table : Table
+    groups : sequence of Group
+    evaluator : Evaluator
+    reads, writes : Sharing
+        Of the groups that look for rows, by index of the group.
+    slots : KeySlots or None
+        The keys of rows that the batch brings.
+    """
+
+    table: Table
+    groups: Sequence[Group]
+    evaluator: Evaluator
+    reads: Sharing
+    writes: Sharing
+    slots: KeySlots | None
+
+    @property
+    def n_looks(self) -> int:
+        """How many times each row is looked at."""
+        return self.reads.n_looks + self.writes.n_looks + (self.slots is not None)
+
+    def get_ready(self) -> None:
+        """Make what would otherwise be made when the first block is met."""
+        self.reads.get_ready()
+        self.writes.get_ready()
+
+    def reader(self, index: int) -> Reader:
+        """Give a reader that has read nothing yet, by index of its group."""
+        return Reader(self.groups[index], self.table.key_ids, self.evaluator)
+
+
+class Part:
+    """What is found in some blocks.
+
+    Parameters
+    ----------
+    search : Search
+    blocks : sequence of Block
+    n_operations : int
+        Operations of the batch.
+
+    Attributes
+    ----------
+    origins : Origins
+        The rows that writes may change.
+    pairs : ndarray of int64, shape (n_operations,)
+        How many of those rows each operation matches at their stored values.
+    slots, slot_images : list of ndarray of int64
+        Keys of incoming rows that stored rows have, and these rows' places in `origins`.
+    """
+
+    def __init__(self, search: Search, blocks: Sequence[Block], n_operations: int) -> None:
+        self._search = search
+        self._groups = search.groups
+        self._blocks = blocks
+        self._readers: dict[int, Reader] = {}
+        self.origins = Origins()
+        self.pairs: I64 = np.zeros(n_operations, np.int64)
+        self.slots: list[I64] = []
+        self.slot_images: list[I64] = []
+
+    def scan(self, cancelled: Cancelled | None = None) -> None:
+        """Match every block: gather the rows that writes may change, answer reads on the others."""
+        known: Collection[tuple[ProcessId, int]] = ()
+        # Rows that are NULL or ERROR hold anything, on which arithmetic may complain in vain;
+        # what NumPy is told about that holds for one thread.
+        with np.errstate(all="ignore"):
+            for block in self._blocks:
+                unwanted = known if cancelled is None else cancelled()
+                if unwanted is not known:
+                    known = unwanted
+                    if known:
+                        self._cancel(known)
+                live = block.live()
+                self._read(block, live, self._find_dirty(block, live))
+
+    def _cancel(self, unwanted: Collection[tuple[ProcessId, int]]) -> None:
+        for index, group in enumerate(self._groups):
+            if group.plan.is_read:
+                self._reader(index).cancel(unwanted)
+
+    def _reader(self, index: int) -> Reader:
+        reader = self._readers.get(index)
+        if reader is None:
+            reader = self._readers[index] = self._search.reader(index)
+        return reader
+
+    def reader(self, index: int) -> Reader | None:
+        """Give what the reads of a group found, or None if they found nothing."""
+        return self._readers.get(index)
+
+    def _find_dirty(self, block: Block, live: Mask | None) -> Mask | None:
+        """Mark the rows that a write matches at their stored values, or whose key is named."""
+        dirty: Mask | None = None
+        for index, found in self._search.writes.match(block, live, lambda _: None):
+            if dirty is None:
+                dirty = np.zeros(block.n_rows, np.bool_)
+            dirty[found.rows] = True
+            self._note(self._groups[index], found.operations)
+        slots = self._search.slots
+        rows, names = (None, None) if slots is None else slots.find(block)
+        if rows is not None and len(rows):
+            if dirty is None:
+                dirty = np.zeros(block.n_rows, np.bool_)
+            dirty[rows] = True
+        if dirty is None:
+            return None
+        gathered = dirty.nonzero()[0]
+        first = self.origins.add(block, gathered)
+        if rows is not None and names is not None:
+            self.slots.append(names)
+            self.slot_images.append(first + np.searchsorted(gathered, rows))
+        return dirty
+
+    def _note(self, group: Group, operations: I64) -> None:
+        """Count matches on rows that will be replayed."""
+        counts = np.bincount(operations, minlength=len(group.order))
+        self.pairs[group.order] += counts
+
+    def _read(self, block: Block, live: Mask | None, dirty: Mask | None) -> None:
+        """Answer reads from the rows that no write touches."""
+        arc = block.segment.arc
+        blind: dict[int, Mask | None] = {}
+
+        def skipped(index: int) -> Mask | None:
+            if index not in blind:
+                blind[index] = self._blind(index, arc)
+            return blind[index]
+
+        for index, found in self._search.reads.match(block, live, skipped):
+            group = self._groups[index]
+            at, operations, errors = found.rows, found.operations, found.errors
+            assert group.coverage is not None
+            kept = group.coverage.visible(operations, arc, block.positions()[at])
+            if dirty is not None:
+                touched = dirty[at]
+                self._note(group, operations[touched])
+                kept = ~touched if kept is None else kept & ~touched
+            if kept is not None:
+                at, operations = at[kept], operations[kept]
+                errors = None if errors is None else errors[kept]
+            self._reader(index).add(block, at, operations, errors)
+
+    def _blind(self, index: int, arc: int) -> Mask | None:
+        """Give the reads of a group that see nothing of an arc, or are not waited for any more."""
+        coverage, reader = self._groups[index].coverage, self._readers.get(index)
+        assert coverage is not None
+        unseen = coverage.skipped(arc)
+        if reader is None or reader.cancelled is None:
+            return unseen
+        return reader.cancelled if unseen is None else unseen | reader.cancelled
