@@ -47,11 +47,10 @@ def hash_texts(heap: U8, starts: I64, lengths: I64) -> U64:
 
 
 class _Sorted(NamedTuple):
-    """The order of a pool's texts: codes in it, each one's first bytes as a number, ranks by code."""
+    """The order of a pool's texts: codes in it, each one's first bytes as a number."""
 
     order: I32
     prefixes: U64
-    ranks: I32
 
 
 class Pool:
@@ -72,6 +71,7 @@ class Pool:
         "_n_placed",
         "_n_texts",
         "_offsets",
+        "_ranks",
         "_sorted",
         "_table",
         "_texts",
@@ -90,7 +90,8 @@ class Pool:
         self._marks: U8 = np.zeros(_SLOTS_MIN, np.uint8)
         self._table: I32 = np.zeros(_SLOTS_MIN, np.int32)
         self._n_placed = 0
-        self._sorted = _Sorted(np.zeros(0, np.int32), np.zeros(0, np.uint64), np.zeros(0, np.int32))
+        self._sorted = _Sorted(np.zeros(0, np.int32), np.zeros(0, np.uint64))
+        self._ranks: I32 = np.zeros(0, np.int32)
         self._texts: Texts | None = None
         self._translations: dict[tuple[int, bool], tuple[Pool, int, int, I64]] = {}
         if len(first):
@@ -115,7 +116,8 @@ class Pool:
         """What the pool takes in memory: texts, hash table and order as far as they are used."""
         n = self._n_texts
         used = int(self._offsets[n]) + n * self._offsets.itemsize
-        return used + self._marks.nbytes + self._table.nbytes + sum(array.nbytes for array in self._sorted)
+        order = (*self._sorted, self._ranks)
+        return used + self._marks.nbytes + self._table.nbytes + sum(array.nbytes for array in order)
 
     def intern(self, texts: Iterable[Any]) -> I64:
         """Give the code of each text, adding those that are new.
@@ -273,7 +275,12 @@ class Pool:
 
     def ranks(self) -> I32:
         """Give each code's place in code point order; shape (len(self),), not to be changed."""
-        return self._sort().ranks
+        order, ranks = self.order(), self._ranks
+        if len(ranks) < len(order):
+            ranks = np.empty(len(order), np.int32)
+            ranks[order] = np.arange(len(order), dtype=np.int32)
+            self._ranks = ranks
+        return ranks
 
     def order(self) -> I32:
         """Give the codes in the order of their texts; not to be changed."""
@@ -296,32 +303,39 @@ class Pool:
         prefixes = load_prefixes(self._heap, starts, lengths)
         codes = (inner + done).astype(np.int32)
         if done:
-            places = self._search(known, self._heap, starts, lengths)
+            places, _ = self._search(known, self._heap, starts, lengths, np.zeros(len(starts), np.bool_))
             codes = np.insert(known.order, places, codes)
             prefixes = np.insert(known.prefixes, places, prefixes)
-        ranks = np.empty(n, np.int32)
-        ranks[codes] = np.arange(n, dtype=np.int32)
-        self._sorted = found = _Sorted(codes, prefixes, ranks)
+        self._sorted = found = _Sorted(codes, prefixes)
         return found
 
-    def _search(self, known: _Sorted, heap: U8, starts: I64, lengths: I64) -> I64:
-        """Give how many texts of an order lie below each slice of a heap."""
-        words = load_prefixes(heap, starts, lengths)
-        low = np.searchsorted(known.prefixes, words, side="left")
-        high = np.searchsorted(known.prefixes, words, side="right")
-        active = (low < high).nonzero()[0]
-        compare = kernels.active().texts.compare_slices
-        while len(active):
-            middle = (low[active] + high[active]) >> 1
-            codes = known.order[middle]
-            begins = self._offsets[codes].astype(np.int64)
-            ends = self._offsets[codes.astype(np.int64) + 1].astype(np.int64)
-            sides = compare(self._heap, begins, ends - begins, heap, starts[active], lengths[active])
-            below = sides < 0
-            low[active[below]] = middle[below] + 1
-            high[active[~below]] = middle[~below]
-            active = active[low[active] < high[active]]
-        return low
+    def _search(
+        self, known: _Sorted, heap: U8, starts: I64, lengths: I64, as_prefix: NDArray[np.bool_]
+    ) -> tuple[I64, I64]:
+        """Give how many texts of an order lie below each slice of a heap, and how many not above it."""
+        return kernels.active().search_order(
+            self._heap, self._offsets, *known, heap, starts, lengths, as_prefix
+        )
+
+    def spans_of(
+        self, texts: Texts, starts: I64, lengths: I64, as_prefix: NDArray[np.bool_]
+    ) -> tuple[I64, I64]:
+        """Find where slices of a list lie among our texts in order.
+
+        Parameters
+        ----------
+        texts : Texts
+        starts, lengths : ndarray of int64, shape (n,)
+            Slices of its heap.
+        as_prefix : ndarray of bool, shape (n,)
+
+        Returns
+        -------
+        low, high : ndarray of int64, shape (n,)
+            Texts of the ranks ``low:high`` are equal to the slice or, where `as_prefix`, begin with it.
+        """
+        self._check_kind(texts)
+        return self._search(self._sort(), texts.heap, starts, lengths, as_prefix)
 
     def places_of(self, texts: Texts) -> I64:
         """Give the place of each text of a list among ours.
@@ -329,19 +343,8 @@ class Pool:
         The place of a text that we have is ``2 * rank + 1``; of another text the
         even number between its neighbours.
         """
-        if len(texts) == 0:
-            return np.zeros(0, np.int64)
-        self._check_kind(texts)
-        known = self._sort()
-        starts, lengths = texts.starts, texts.lengths
-        ranks = self._search(known, texts.heap, starts, lengths)
-        codes = known.order[np.minimum(ranks, self._n_texts - 1)].astype(np.int64)
-        begins = self._offsets[codes].astype(np.int64)
-        ends = self._offsets[codes + 1].astype(np.int64)
-        same = kernels.active().texts.equal_slices(
-            self._heap, begins, ends - begins, texts.heap, starts, lengths
-        )
-        return 2 * ranks + (same & (ranks < self._n_texts))
+        low, high = self.spans_of(texts, texts.starts, texts.lengths, np.zeros(len(texts), np.bool_))
+        return low + high
 
     def codes_in(self, other: Pool) -> I64:
         """Give for each of our codes the code of the same text in `other`, or -1."""
@@ -377,34 +380,6 @@ def _with_room(array: NDArray[Any], used: int, wanted: int) -> NDArray[Any]:
     larger = np.empty(max(2 * wanted, 16), array.dtype)
     larger[:used] = array[:used]
     return larger
-
-
-def prefix_bounds(pool: Pool, prefixes: Texts) -> tuple[I64, I64]:
-    """Give the closed interval of ranks of the texts that begin with each prefix.
-
-    Parameters
-    ----------
-    pool : Pool
-    prefixes : Texts, of length n
-
-    Returns
-    -------
-    low, high : ndarray of int64, shape (n,)
-        Empty where ``low > high``.
-    """
-    low = pool.places_of(prefixes) >> 1
-    # What follows all texts with a prefix is the prefix with its last byte raised by one;
-    # a last byte that cannot be raised is left off (only bytes have such).
-    raised: list[bytes] = []
-    for start, length in zip(prefixes.starts.tolist(), prefixes.lengths.tolist(), strict=True):
-        data = prefixes.heap[start : start + length].tobytes().rstrip(b"\xff")
-        raised.append(data[:-1] + bytes([data[-1] + 1]) if data else b"")
-    joined = Texts.of(raised)
-    after = Texts(joined.heap, joined.offsets, pool.binary)
-    high = (pool.places_of(after) >> 1) - 1
-    ends = after.lengths == 0
-    high[ends] = len(pool) - 1
-    return low, high
 
 
 def unify_order(

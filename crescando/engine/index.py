@@ -172,6 +172,35 @@ class PointIndex:
         return active.find_hashed(keys, self._shift, self._bits, self._heads, self._keys)
 
 
+class RangedPointIndex(PointIndex):
+    """Constants that a key must equal, each with a closed interval for a second key.
+
+    Parameters
+    ----------
+    keys, operations : ndarray of int64, shape (n,)
+        As of `PointIndex`.
+    low, high : ndarray of int64, shape (n,)
+    """
+
+    def __init__(self, keys: I64, operations: I64, low: I64, high: I64) -> None:
+        super().__init__(keys, np.arange(len(keys)))
+        order = self._operations
+        self._operations = operations[order]
+        # In the order of the constants, so that those of one lie together.
+        self._low, self._high = low[order], high[order]
+
+    def probe_both(self, keys: NDArray[Any], second: NDArray[Any]) -> Iterator[Pairs]:
+        """Give the pairs whose key equals a constant and whose second key lies in its interval."""
+        rows, places = self._find(keys)
+        if len(rows) == 0:
+            return
+        pair_within = kernels.active().pair_within
+        constants = self._starts, self._counts, self._operations
+        for start, stop in cut(self._counts[places]):
+            some = rows[start:stop], places[start:stop]
+            yield pair_within(*some, *constants, second, self._low, self._high)
+
+
 class IntervalIndex:
     """Closed intervals in which a key must lie, none of them empty.
 

@@ -1,38 +1,36 @@
 """Join a column with the constants of operations: an access path made ready for one batch.
 
 Rules of the file: constants are turned into keys of the column once, exactly
-(see `engine.keys`), and rows give the same keys. Several columns are joined as
-one by mixing their keys into a hash; that may bring false candidates and never
-loses one, which is why a composite path leaves its whole predicate to be checked.
+(see `engine.keys`), and rows give the same keys; several columns are joined as
+one (see `engine.composite`). Texts are found by their codes, or, where a range
+holds many of them, by their ranks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crescando.engine import kernels
+from crescando.engine.composite import CompositeIndex
 from crescando.engine.constants import Constants
 from crescando.engine.dictionary import Pool
 from crescando.engine.frame import Source
-from crescando.engine.index import IntervalIndex, Pairs, PointIndex, expand
-from crescando.engine.kernels import plain
+from crescando.engine.index import Index, IntervalIndex, Pairs, PointIndex, expand
 from crescando.engine.keys import I64, KEY_MAX, KEY_MIN, Mask, float_keys, key_intervals
 from crescando.engine.membership import list_keys
 from crescando.engine.plan import Access, Composite
-from crescando.engine.statement import Parameter, Term
+from crescando.engine.statement import Parameter
 from crescando.engine.table import Table
 from crescando.engine.texts import like_bounds
 from crescando.engine.values import Value, both_valid
 from crescando.schema import DataType
 
-_BUCKETS_PER_OPERATION = 4
-"""Buckets are made wide enough that an operation's range meets so many at most, on average."""
-
-U64 = NDArray[np.uint64]
+_ROWS_PER_TEXT = 4
+"""Intervals of texts are looked for by the codes in them, if there are so many rows for each (a guess)."""
 
 
 class Join:
@@ -57,8 +55,8 @@ class Join:
         self._constants = constants
         self._wanted = np.zeros(constants.n, np.bool_)
         self._wanted[operations] = True
-        self.rest: tuple[Term, ...] = access.rest
-        self._bounds: list[tuple[I64, I64]] = []
+        self._single: ColumnIndex | None = None
+        self._composite: CompositeIndex | None = None
         self._build()
 
     def _build(self) -> None:
@@ -67,38 +65,23 @@ class Join:
             self._compose()
             return
         low, high, owners = bounds(self._parts[0], self._table, self._constants)
-        kept = (self._wanted[owners] & (low <= high)).nonzero()[0]
-        low, high, owners = low[kept], high[kept], owners[kept]
-        point = self._parts[0].is_point
-        self._index = PointIndex(low, owners) if point else IntervalIndex(low, high, owners)
+        kept = self._wanted[owners].nonzero()[0]
+        self._single = index_column(self._parts[0], self._table, low[kept], high[kept], owners[kept])
 
     def _count_texts(self) -> list[int]:
         pools = (self._table.pools.get(part.column) for part in self._parts)
         return [len(pool) for pool in pools if pool is not None]
 
     def _compose(self) -> None:
-        """Index the mixed keys of all parts; a range is posted to the buckets it meets."""
-        n = self._constants.n
-        mixed = np.zeros(n, np.uint64)
+        """Index the keys of all parts as one."""
         possible = self._wanted.copy()
-        owners = np.arange(n)
-        self._shift = 0
-        self._bounds = []
+        sides = []
         for part in self._parts:
             low, high, _ = bounds(part, self._table, self._constants)
-            self._bounds.append((low, high))
             possible &= low <= high
-            if part.is_point:
-                plain.fold(mixed, low, 0)
-                continue
-            owners = possible.nonzero()[0]
-            self._shift = _bucket_shift(low[owners], high[owners])
-            first, last = low[owners] >> np.int64(self._shift), high[owners] >> np.int64(self._shift)
-            counts = last - first + 1
-            mixed, owners = np.repeat(mixed[owners], counts), np.repeat(owners, counts)
-            plain.fold(mixed, expand(first, counts), 0)
-        kept = possible[owners].nonzero()[0]
-        self._index = PointIndex(mixed[kept].view(np.int64), owners[kept])
+            sides.append((low, high))
+        has_range = not self._parts[-1].is_point
+        self._composite = CompositeIndex(sides, possible.nonzero()[0], has_range)
 
     def probe(self, source: Source, rows: I64 | None) -> Iterator[Pairs]:
         """Give the pairs of the rows of a source for which the path's comparisons hold, in pieces.
@@ -112,56 +95,75 @@ class Join:
         if self._n_texts != self._count_texts():
             # A text that an update has just made moves ranks and may be a constant.
             self._build()
-        keys, valid = self._keys(source, rows)
-        pairs = self._index.probe(keys[0]) if len(keys) == 1 else self._probe_mixed(keys)
-        for found, operations in pairs:
+        columns = [source.column(part.column) for part in self._parts]
+        if rows is not None:
+            columns = [column.take(rows) for column in columns]
+        valid: Mask | None = None
+        for column in columns:
+            valid = both_valid(valid, column.valid)
+        for found, operations in self._join(columns):
             if valid is not None:
                 known = valid[found].nonzero()[0]
                 found, operations = found[known], operations[known]
             yield (found if rows is None else rows[found]), operations
 
-    def _keys(self, source: Source, rows: I64 | None) -> tuple[list[NDArray[Any]], Mask | None]:
-        """Give the keys of some rows, part by part, and which are NULL in no part."""
-        valid: Mask | None = None
-        keys = []
-        for part in self._parts:
-            column = source.column(part.column)
-            if rows is not None:
-                column = column.take(rows)
-            keys.append(access_keys(part, column))
-            valid = both_valid(valid, column.valid)
-        return keys, valid
-
-    def _probe_mixed(self, keys: list[NDArray[Any]]) -> Iterator[Pairs]:
-        """Join by the mix of all keys, and drop what only looks alike."""
-        active = kernels.active()
-        mixed = np.zeros(len(keys[0]), np.uint64)
-        for part, some in zip(self._parts, keys, strict=True):
-            active.fold(mixed, some, 0 if part.is_point else self._shift)
-        for found, operations in self._index.probe(mixed.view(np.int64)):
-            inside = np.ones(len(found), np.bool_)
-            for some, (low, high) in zip(keys, self._bounds, strict=True):
-                inside &= active.within(some, found, operations, low, high)
-            kept = inside.nonzero()[0]
-            yield found[kept], operations[kept]
+    def _join(self, columns: list[Value]) -> Iterator[Pairs]:
+        if self._single is not None:
+            return self._single.probe(columns[0])
+        assert self._composite is not None
+        keys = [access_keys(part, column) for part, column in zip(self._parts, columns, strict=True)]
+        return self._composite.probe(keys)
 
 
-def _bucket_shift(low: I64, high: I64) -> int:
-    """Choose how many bits of a range's keys a bucket leaves out."""
-    if len(low) == 0:
-        return 0
-    widths = (high.view(np.uint64) - low.view(np.uint64)).astype(np.float64) + 1.0
-    shift = max(int(np.median(widths)).bit_length() - 1, 0)
-    while shift < 63 and float(np.ldexp(widths, -shift).sum()) > (_BUCKETS_PER_OPERATION - 1) * len(low):
-        shift += 1
-    return shift
+@dataclass(frozen=True, slots=True)
+class ColumnIndex:
+    """Constants of one column, and how its rows are looked up among them.
+
+    Attributes
+    ----------
+    index : Index
+    is_ranked : bool
+        Whether its keys are ranks of texts; otherwise they are what `value_keys` gives.
+    """
+
+    index: Index
+    is_ranked: bool
+
+    def probe(self, column: Value) -> Iterator[Pairs]:
+        """Give the pairs whose key satisfies the constants, in pieces; rows that are NULL are arbitrary."""
+        return self.index.probe(rank_keys(column) if self.is_ranked else value_keys(column))
+
+
+def index_column(access: Access, table: Table, low: I64, high: I64, operations: I64) -> ColumnIndex:
+    """Index intervals of a column, as `bounds` gives them; those that are empty are left out."""
+    pool = None if access.is_point else table.pools.get(access.column)
+    if pool is not None:
+        low, high = np.maximum(low, 0), np.minimum(high, len(pool) - 1)
+    kept = (low <= high).nonzero()[0]
+    low, high, operations = low[kept], high[kept], operations[kept]
+    if access.is_point:
+        return ColumnIndex(PointIndex(low, operations), False)
+    if pool is None:
+        return ColumnIndex(IntervalIndex(low, high, operations), False)
+    counts = high - low + 1
+    if _ROWS_PER_TEXT * int(counts.sum()) > table.n_rows:
+        pool.ranks()  # Rather once here than in each of several threads.
+        return ColumnIndex(IntervalIndex(low, high, operations), True)
+    # Few texts are wanted: their codes are what is looked for, and no row needs its rank.
+    codes = pool.order()[expand(low, counts)].astype(np.int64)
+    return ColumnIndex(PointIndex(codes, np.repeat(operations, counts)), False)
 
 
 def access_keys(access: Access, column: Value) -> NDArray[Any]:
-    """Give a column's keys as the index of `access` expects them; NULL rows are arbitrary."""
+    """Give a column's keys as `bounds` has them; rows that are NULL are arbitrary."""
     if column.type.is_textual and not access.is_point:
-        return np.ascontiguousarray(column.strings().ranks()[column.data])
+        return rank_keys(column)
     return value_keys(column)
+
+
+def rank_keys(value: Value) -> NDArray[Any]:
+    """Give the ranks of texts."""
+    return np.ascontiguousarray(value.strings().ranks()[value.data])
 
 
 def value_keys(value: Value) -> NDArray[Any]:

@@ -27,6 +27,7 @@ from crescando.engine.sampling import Sample
 from crescando.engine.statement import Term
 from crescando.engine.table import Table
 from crescando.engine.terms import conjunction, evaluate, matches
+from crescando.engine.texts import literal_heads
 from crescando.engine.values import Errors
 
 _CROSS_ROWS_MAX = 512
@@ -100,6 +101,7 @@ class Matcher:
         self._table = table
         self._sample = Sample(table) if sample is None else sample
         self.path = self._choose()
+        self._settled = _settled(self.path, constants)
         self._made: Join | ComputedJoin | None = None
 
     def of_some(self, operations: I64) -> Matcher:
@@ -152,8 +154,8 @@ class Matcher:
         self, source: Source, rows: I64, operations: I64, skipped: Mask | None, live: Mask | None
     ) -> Iterator[Matched]:
         """Give the matching ones of pairs for which the comparisons of `path` hold."""
-        assert isinstance(self.path, Access)
-        yield from self._check(source, rows, operations, self.path.rest, skipped, live)
+        for at, some, rest in self._with_rest(rows, operations):
+            yield from self._check(source, at, some, rest, skipped, live)
 
     def _check(
         self,
@@ -181,8 +183,24 @@ class Matcher:
         self, join: Join | ComputedJoin, source: Source, rows: I64 | None
     ) -> Iterator[tuple[I64, I64, tuple[Term, ...]]]:
         if isinstance(join, ComputedJoin):
-            return join.candidates(source, rows)
-        return ((at, operations, join.rest) for at, operations in join.probe(source, rows))
+            yield from join.candidates(source, rows)
+            return
+        for at, operations in join.probe(source, rows):
+            yield from self._with_rest(at, operations)
+
+    def _with_rest(self, rows: I64, operations: I64) -> Iterator[tuple[I64, I64, tuple[Term, ...]]]:
+        """Give pairs for which the comparisons of `path` hold, with the conjuncts they have yet to pass."""
+        assert isinstance(self.path, Access | Composite)
+        if self._settled is None:
+            yield rows, operations, self.path.rest
+            return
+        assert isinstance(self.path, Access)
+        settled = self._settled[operations]
+        for kept, rest in ((settled, self.path.others), (~settled, self.path.rest)):
+            if kept.all():
+                yield rows, operations, rest
+            elif kept.any():
+                yield rows[kept], operations[kept], rest
 
     def _make(self, path: Path, operations: I64) -> Join | ComputedJoin:
         if isinstance(path, Computed):
@@ -280,3 +298,13 @@ class Matcher:
                 some = operations[start : start + step]
                 rows, items = np.tile(found.rows, len(some)), np.repeat(some, len(found.rows))
                 yield Matched(rows, items, None if found.errors is None else np.tile(found.errors, len(some)))
+
+
+def _settled(path: Path | None, constants: Constants) -> Mask | None:
+    """Give the operations whose LIKE is TRUE of all candidates, since it demands a beginning only."""
+    if not isinstance(path, Access) or path.comparisons[0][0] != "like":
+        return None
+    patterns = constants.scalar(path.comparisons[0][1])
+    _, _, is_settled = literal_heads(patterns.strings())
+    settled: Mask = is_settled[patterns.data]
+    return settled

@@ -29,11 +29,15 @@ class Access:
         Operator as seen from the column; ``in`` and ``like`` stand alone.
     rest : tuple of Term
         The predicate's other conjuncts; with ``like`` all of them.
+    others : tuple of Term
+        The predicate's other conjuncts, with ``like`` too: what is left where
+        the beginning of a pattern says it all.
     """
 
     column: int
     comparisons: tuple[tuple[str, Parameter], ...]
     rest: tuple[Term, ...]
+    others: tuple[Term, ...]
 
     @property
     def is_point(self) -> bool:
@@ -197,14 +201,14 @@ def _flatten(term: Term) -> list[Term]:
 
 def _accesses(conjuncts: tuple[Term, ...]) -> tuple[Access, ...]:
     accesses = [
-        Access(term.column, comparisons, rest)
+        Access(term.column, comparisons, rest, rest)
         for term, comparisons, rest in _compared(conjuncts)
         if isinstance(term, ColumnRef)
     ]
     # What a pattern begins with is a range; whether the rest matches is seen on the survivors.
     accesses.extend(
-        Access(term.args[0].column, (("like", term.args[1]),), conjuncts)
-        for term in conjuncts
+        Access(term.args[0].column, (("like", term.args[1]),), conjuncts, _without(conjuncts, {place}))
+        for place, term in enumerate(conjuncts)
         if isinstance(term, Apply)
         and term.op == "like"
         and isinstance(term.args[0], ColumnRef)

@@ -15,8 +15,8 @@ import numpy as np
 
 from crescando.engine import kernels
 from crescando.engine.frame import Source
-from crescando.engine.index import IntervalIndex, Pairs, PointIndex
-from crescando.engine.join import access_keys, bounds
+from crescando.engine.index import Pairs
+from crescando.engine.join import bounds, index_column
 from crescando.engine.keys import I64, Mask
 from crescando.engine.match import Matched, Matcher
 from crescando.engine.plan import Access
@@ -60,20 +60,18 @@ class SharedJoin:
         lows, highs, owners = [], [], []
         for path, constants, start in zip(self._paths, self._constants, self._starts, strict=True):
             low, high, owner = bounds(path, self._table, constants)
-            kept = (low <= high).nonzero()[0]
-            lows.append(low[kept])
-            highs.append(high[kept])
-            owners.append(owner[kept] + start)
+            lows.append(low)
+            highs.append(high)
+            owners.append(owner + start)
         low, high, owner = np.concatenate(lows), np.concatenate(highs), np.concatenate(owners)
-        is_point = self._paths[0].is_point
-        self._index = PointIndex(low, owner) if is_point else IntervalIndex(low, high, owner)
+        self._index = index_column(self._paths[0], self._table, low, high, owner)
 
     def probe(self, source: Source) -> Iterator[tuple[int, Pairs]]:
         """Give the pairs for which the comparisons hold, group by group, in pieces."""
         if self._n_texts != self._count_texts():
             self._build()
         column = source.column(self._paths[0].column)
-        for rows, owners in self._index.probe(access_keys(self._paths[0], column)):
+        for rows, owners in self._index.probe(column):
             if column.valid is not None:
                 known = column.valid[rows].nonzero()[0]
                 rows, owners = rows[known], owners[known]

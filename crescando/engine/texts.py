@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from crescando.engine import kernels
 from crescando.engine.decimals import read, write
-from crescando.engine.dictionary import Pool, prefix_bounds
+from crescando.engine.dictionary import Pool
 from crescando.engine.functions import TEXT_MAX, TIMESTAMP_MAX, TIMESTAMP_MIN, Cause
 from crescando.engine.heap import Texts
-from crescando.engine.keys import I64
+from crescando.engine.keys import I64, Mask
 from crescando.engine.statement import PHYSICAL
 from crescando.engine.values import Errors, distinct_codes, raised
 from crescando.schema import DataType
@@ -182,9 +182,27 @@ def literal_ends(pattern: str) -> tuple[str, str | None] | None:
     return pieces[0], pieces[1] if len(pieces) == 2 else None
 
 
-def literal_prefix(pattern: str) -> str:
-    """Give what every text that matches a LIKE pattern begins with."""
-    return pattern.split("%")[0].split("_")[0]
+def literal_heads(patterns: Pool) -> tuple[I64, Mask, Mask]:
+    """Give how LIKE patterns begin, by their codes.
+
+    Returns
+    -------
+    n_bytes : ndarray of int64, shape (len(patterns),)
+        How many bytes stand before the first wildcard.
+    is_whole : ndarray of bool
+        Whether there is no wildcard.
+    is_settled : ndarray of bool
+        Whether the pattern demands nothing else: it has no wildcard, or one ``%`` at its end.
+    """
+    texts = patterns.texts
+    starts, lengths = texts.starts, texts.lengths
+    # Wildcards are ASCII, and so no part of another code point.
+    heap = np.append(texts.heap, np.uint8(ord("%")))
+    wildcards = ((heap == ord("%")) | (heap == ord("_"))).nonzero()[0]
+    first = wildcards[np.searchsorted(wildcards, starts)]
+    n_bytes = np.minimum(first - starts, lengths)
+    is_whole = n_bytes == lengths
+    return n_bytes, is_whole, is_whole | ((n_bytes + 1 == lengths) & (heap[first] == ord("%")))
 
 
 def like_bounds(pool: Pool, patterns: Pool) -> tuple[I64, I64]:
@@ -193,10 +211,12 @@ def like_bounds(pool: Pool, patterns: Pool) -> tuple[I64, I64]:
     Returns
     -------
     low, high : ndarray of int64, shape (len(patterns),)
-        By the patterns' codes; empty where ``low > high``. If a pattern is a
-        literal and one ``%`` at its end, everything inside matches.
+        By the patterns' codes; empty where ``low > high``. Everything inside matches a
+        pattern that is settled by its head; see `literal_heads`.
     """
-    return prefix_bounds(pool, Texts.of([literal_prefix(pattern) for pattern in patterns.texts]))
+    n_bytes, is_whole, _ = literal_heads(patterns)
+    low, high = pool.spans_of(patterns.texts, patterns.texts.starts, n_bytes, ~is_whole)
+    return low, high - 1
 
 
 def _has_ends(pool: Pool, codes: Array, beginning: str, end: str | None) -> NDArray[np.bool_]:

@@ -548,9 +548,7 @@ class Oracle:
                 self._return(effect, operation, row.position, before, after)
         return effect
 
-    def _return(
-        self, effect: Effect, operation: Operation, position: int, before: Any, after: Any
-    ) -> None:
+    def _return(self, effect: Effect, operation: Operation, position: int, before: Any, after: Any) -> None:
         outputs = []
         for returned in operation.shape.returning:
             image = before if returned.is_before else after

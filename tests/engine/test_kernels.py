@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from crescando.engine import kernels
+from crescando.engine.composite import CompositeIndex
 from crescando.engine.index import IntervalIndex, PointIndex
 from crescando.engine.kernels import plain
 from crescando.engine.kernels.base import Kernels
@@ -84,6 +85,42 @@ def test_intervals_are_found_exactly(
     assert _pairs(IntervalIndex(ends[0], ends[1], operations), keys) == expected
 
 
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("has_range", [False, True])
+def test_several_columns_are_joined_as_one(
+    dtype: np.dtype[Any], seed: int, has_range: bool, active: Kernels
+) -> None:
+    rng = np.random.default_rng(seed)
+    n_rows, n = (0, 700, 3_000, 3_000, 900, 900)[seed], (3, 0, 40, 40, 40, 40)[seed]
+    # The last seeds have keys that together fill more than 64 bits, which are then mixed.
+    far = 1 if seed < 4 else 1 << 40
+    keys = [
+        _keys(rng, dtype, n_rows) % dtype.type(5),
+        rng.integers(-3, 3, n_rows) * far,
+        _keys(rng, dtype, n_rows),
+    ]
+    low = [rng.integers(0, 5, n), rng.integers(-3, 3, n) * far, _keys(rng, np.dtype(np.int64), n)]
+    high = [low[0], low[1], low[2]]
+    if seed == 3:
+        low[2] = high[2] = low[2] % 20
+    if has_range:
+        high[2] = np.maximum(low[2], _keys(rng, np.dtype(np.int64), n))
+    operations = np.sort(rng.permutation(n)[: n - n // 8])
+    expected = {
+        (row, operation)
+        for row in range(n_rows)
+        for operation in operations.tolist()
+        if all(low[part][operation] <= keys[part][row] <= high[part][operation] for part in range(3))
+    }
+    index = CompositeIndex(list(zip(low, high, strict=True)), operations, has_range)
+    pairs = [
+        pair for rows, found in index.probe(keys) for pair in zip(rows.tolist(), found.tolist(), strict=True)
+    ]
+    assert len(pairs) == len(set(pairs))
+    assert set(pairs) == expected
+
+
 def _same(name: str, *arguments: Any) -> None:
     one: Callable[..., Any] = getattr(plain, name)
     other = getattr(compiled, name)
@@ -110,6 +147,15 @@ def test_folds_and_bounds_are_the_same(dtype: np.dtype[Any], seed: int) -> None:
     rows, operations = rng.integers(0, 500, 800), rng.integers(0, 20, 800)
     low, high = _keys(rng, np.dtype(np.int64), 20), _keys(rng, np.dtype(np.int64), 20)
     _same("within", keys, rows, operations, low, high)
+    for wide in (np.int32, np.int64):
+        into = rng.integers(-1, 1_000, 500).astype(wide)
+        shift, size = int(rng.integers(0, 20)), int(rng.integers(1, 1 << 20))
+        _same("append_digit", into, keys, int(_keys(rng, dtype, 3)[-1]) >> shift, shift, size)
+    counts = rng.integers(0, 4, 30)
+    starts, n = np.cumsum(counts) - counts, int(counts.sum())
+    found = np.sort(rng.integers(0, 500, 300)), rng.integers(0, 30, 300)
+    ends = np.sort(np.stack((_keys(rng, np.dtype(np.int64), n), _keys(rng, np.dtype(np.int64), n))), axis=0)
+    _same("pair_within", *found, starts, counts, rng.permutation(n), keys, *ends)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -18,6 +18,7 @@ from tests.engine.workbench import CLIENT, Bench, apply, par, table
 
 INT64, STRING, FLOAT64 = DataType.INT64, DataType.STRING, DataType.FLOAT64
 TEXTS = ("", "a", "ab", "b", "ba", "c\0", "ß")
+PATTERNS = ("", "%", "a%", "a", "a_", "_a", "%a", "b%%", "c\0", "c\0%", "ß%", None)
 HALF = KeyRange(0, RING_MAX // 2)
 
 
@@ -58,6 +59,10 @@ def _tests(bench: Bench) -> list[tuple[Term, Any]]:
         (apply("and", between, risky), lambda rng: (number(rng), number(rng), 9, number(rng), 3)),
         (apply(">", column("s"), par(0, STRING)), lambda rng: (text(rng),)),
         (apply("like", column("s"), par(0, STRING)), lambda rng: (text(rng) + "%",)),
+        (
+            apply("like", column("s"), par(0, STRING)),
+            lambda rng: (PATTERNS[int(rng.integers(len(PATTERNS)))],),
+        ),
     ]
 
 

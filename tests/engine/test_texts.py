@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from crescando.engine.dictionary import Pool, unify_equality, unify_order
 from crescando.engine.functions import Cause
-from crescando.engine.texts import like, like_bounds, like_matcher, literal_prefix, parse_text
+from crescando.engine.texts import like, like_bounds, like_matcher, literal_heads, parse_text
 from crescando.schema import DataType
 from tests.engine import oracle
 from tests.engine.oracle import Err
@@ -99,10 +99,12 @@ def test_matches_lie_within_the_bounds_of_their_pattern(texts: list[str], patter
     ranks = pool.ranks()
     every = np.arange(len(pool))
     low, high = like_bounds(pool, sought)
+    _, _, settled = literal_heads(sought)
     for code, pattern in enumerate(sought.texts):
         expected = [oracle.like(text, pattern) for text in pool.texts]
         assert like(pool, every, sought, np.array([code])).tolist() == expected
         inside = (ranks >= low[code]) & (ranks <= high[code])
         assert not (np.array(expected) & ~inside).any()
-        if pattern[-1:] == "%" and pattern[:-1] == literal_prefix(pattern):
+        assert settled[code] == (not (set(pattern[:-1]) & {"%", "_"}) and pattern[-1:] != "_")
+        if settled[code]:
             assert inside.tolist() == expected

@@ -166,9 +166,7 @@ def test_rows_of_another_form_are_refused(column: Any) -> None:
         validate_parameters(shape, SCHEMA, (Column(INT64, np.array([1])), column))
 
 
-@pytest.mark.parametrize(
-    ("codes", "dictionary"), [([1], ("a",)), ([-1], ("a",)), ([0], (b"a",)), ([0], ())]
-)
+@pytest.mark.parametrize(("codes", "dictionary"), [([1], ("a",)), ([-1], ("a",)), ([0], (b"a",)), ([0], ())])
 def test_faulty_codes_and_dictionaries_are_refused(codes: list[int], dictionary: tuple[Any, ...]) -> None:
     shape = Shape(Kind.INSERT, 1, 1, columns=(0, 1))
     text = Column(STRING, np.array(codes, np.int32), None, dictionary)

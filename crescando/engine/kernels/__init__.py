@@ -8,7 +8,7 @@ in its place at any moment, also between two blocks of one scan.
 
 from __future__ import annotations
 
-from crescando.engine.kernels import plain, texts
+from crescando.engine.kernels import plain, searching, texts
 from crescando.engine.kernels.base import Kernels
 
 _PLAIN = Kernels(
@@ -19,7 +19,10 @@ _PLAIN = Kernels(
     fold=plain.fold,
     within=plain.within,
     pair_up=plain.pair_up,
+    append_digit=plain.append_digit,
+    pair_within=plain.pair_within,
     group_order=plain.group_order,
+    search_order=searching.search_order,
     texts=texts.PLAIN,
 )
 

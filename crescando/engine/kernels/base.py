@@ -12,6 +12,7 @@ from crescando.engine.kernels.texts import TextKernels
 
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
+U8 = NDArray[np.uint8]
 U64 = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
 Physical = NDArray[Any]
@@ -21,8 +22,8 @@ Physical = NDArray[Any]
 class Kernels(NamedTuple):
     """One set of kernels.
 
-    Each attribute is the function of the same name in `crescando.engine.kernels.plain`,
-    or its twin.
+    Each attribute is the function of the same name in `crescando.engine.kernels.plain`
+    or `crescando.engine.kernels.searching`, or its twin.
     """
 
     name: str
@@ -32,5 +33,8 @@ class Kernels(NamedTuple):
     fold: Callable[[U64, Physical, int], None]
     within: Callable[[Physical, I64, I64, I64, I64], Mask]
     pair_up: Callable[[I64, I64, I64, I64, I64], tuple[I64, I64]]
+    append_digit: Callable[[NDArray[Any], Physical, int, int, int], None]
+    pair_within: Callable[[I64, I64, I64, I64, I64, Physical, I64, I64], tuple[I64, I64]]
     group_order: Callable[[I64, int], tuple[I64, I64]]
+    search_order: Callable[[U8, NDArray[Any], I32, U64, U8, I64, I64, Mask], tuple[I64, I64]]
     texts: TextKernels

@@ -17,9 +17,12 @@ from numpy.typing import NDArray
 
 from crescando.engine.kernels.base import I32, I64, U64, Kernels, Mask
 from crescando.engine.kernels.plain import GOLDEN
+from crescando.engine.kernels.searching_compiled import search_order
 from crescando.engine.kernels.texts_compiled import COMPILED
 
 PHYSICAL = ("uint8", "uint16", "int8", "int16", "int32", "int64")
+
+_WIDE = ("int32", "int64")
 
 _SIX, _LOW_SIX, _ONE, _THIRTY_TWO = np.uint64(6), np.uint64(63), np.uint64(1), np.uint64(32)
 
@@ -181,6 +184,48 @@ def pair_up(rows: I64, places: I64, starts: I64, counts: I64, operations: I64) -
     return paired, chosen
 
 
+@_compile([f"void({wide}[::1], {kind}[::1], int64, int64, int64)" for wide in _WIDE for kind in PHYSICAL])
+def append_digit(into: NDArray[Any], keys: NDArray[Any], base: int, shift: int, size: int) -> None:
+    """Append a column to the number of each row; see `plain.append_digit`."""
+    low, span = np.uint64(base), np.uint64(size)
+    for i in range(into.size):
+        digit = np.uint64(np.int64(keys[i]) >> shift) - low
+        number = np.int64(into[i])
+        is_inside = digit < span and number >= 0
+        into[i] = number * size + np.int64(digit) if is_inside else np.int64(-1)
+
+
+@_compile(
+    _each(_PAIR, "int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], K[::1], int64[::1], int64[::1]")
+)
+def pair_within(
+    rows: I64,
+    places: I64,
+    starts: I64,
+    counts: I64,
+    operations: I64,
+    keys: NDArray[Any],
+    low: I64,
+    high: I64,
+) -> tuple[I64, I64]:
+    """Pair rows with the operations in whose interval they lie; see `plain.pair_within`."""
+    total = 0
+    for j in range(places.size):
+        total += counts[places[j]]
+    paired = np.empty(total, np.int64)
+    chosen = np.empty(total, np.int64)
+    done = np.int64(0)
+    for j in range(places.size):
+        row, place = rows[j], places[j]
+        key = np.int64(keys[row])
+        for k in range(starts[place], starts[place] + counts[place]):
+            # Written in any case, so that nothing has to be foreseen.
+            paired[done] = row
+            chosen[done] = operations[k]
+            done += np.int64(low[k] <= key) & np.int64(key <= high[k])
+    return paired[:done].copy(), chosen[:done].copy()
+
+
 @_compile([f"{_PAIR}(int64[::1], int64)"])
 def group_order(groups: I64, n_groups: int) -> tuple[I64, I64]:
     """Sort small numbers by counting; see `plain.group_order`."""
@@ -208,6 +253,9 @@ KERNELS = Kernels(
     fold=fold,
     within=within,
     pair_up=pair_up,
+    append_digit=append_digit,
+    pair_within=pair_within,
     group_order=group_order,
+    search_order=search_order,
     texts=COMPILED,
 )

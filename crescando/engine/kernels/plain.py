@@ -184,6 +184,57 @@ def pair_up(rows: I64, places: I64, starts: I64, counts: I64, operations: I64) -
     return np.repeat(rows, times), operations[runs]
 
 
+def append_digit(into: NDArray[Any], keys: NDArray[Any], base: int, shift: int, size: int) -> None:
+    """Append a column, without its last `shift` bits, to the number of each row as its last digit.
+
+    Parameters
+    ----------
+    into : ndarray of int32 or int64, shape (n,)
+        Changed in place; negative where an earlier digit was out of range, and then left so.
+    keys : ndarray, shape (n,)
+    base, shift : int
+        The digit is ``(key >> shift) - base``.
+    size : int
+        How many digits there are; where it is not one of them, the number becomes -1.
+    """
+    digit = (keys.astype(np.int64, copy=False) >> np.int64(shift)).view(np.uint64)
+    digit = digit - np.uint64(base & 0xFFFF_FFFF_FFFF_FFFF)
+    inside = (digit < np.uint64(size)) & (into >= 0)
+    grown = into * into.dtype.type(size) + digit.astype(into.dtype)
+    into[:] = np.where(inside, grown, into.dtype.type(-1))
+
+
+def pair_within(
+    rows: I64,
+    places: I64,
+    starts: I64,
+    counts: I64,
+    operations: I64,
+    keys: NDArray[Any],
+    low: I64,
+    high: I64,
+) -> tuple[I64, I64]:
+    """Pair each found row with those operations of its constant in whose closed interval its key lies.
+
+    Parameters
+    ----------
+    rows, places, starts, counts, operations : ndarray of int64
+        As in `pair_up`.
+    keys : ndarray, shape (n_rows,)
+        By row.
+    low, high : ndarray of int64
+        Beside `operations`.
+
+    Returns
+    -------
+    rows, operations : ndarray of int64
+    """
+    paired, at = pair_up(rows, places, starts, counts, np.arange(len(operations)))
+    found = keys[paired].astype(np.int64, copy=False)
+    kept = ((low[at] <= found) & (found <= high[at])).nonzero()[0]
+    return paired[kept], operations[at[kept]]
+
+
 def group_order(groups: I64, n_groups: int) -> tuple[I64, I64]:
     """Sort numbers from 0 to before `n_groups`, keeping the order of equals.
 

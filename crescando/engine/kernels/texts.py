@@ -332,13 +332,10 @@ class TextKernels(NamedTuple):
 
     hash_slices: Callable[[U8, I64, I64, np.uint64], U64]
     equal_slices: Callable[[U8, I64, I64, U8, I64, I64], Mask]
-    compare_slices: Callable[[U8, I64, I64, U8, I64, I64], NDArray[np.int8]]
     gather_slices: Callable[[U8, I64, I64], U8]
     find_codes: Callable[[U8, I32, U8, NDArray[Any], U64, U8, I64, I64], I64]
     place_codes: Callable[[U8, I32, U64, int], None]
     intern_codes: Callable[[U8, I32, U8, NDArray[Any], U64, U8, I64, I64, int, int], tuple[I64, I64, int]]
 
 
-PLAIN = TextKernels(
-    hash_slices, equal_slices, compare_slices, gather_slices, find_codes, place_codes, intern_codes
-)
+PLAIN = TextKernels(hash_slices, equal_slices, gather_slices, find_codes, place_codes, intern_codes)

@@ -14,18 +14,16 @@ from numba import njit, types
 from numpy.typing import NDArray
 
 from crescando.engine.kernels.texts import I32, I64, U8, U64, Mask, TextKernels
-from crescando.engine.kernels.unaligned import WIDE, copy_wide, load_word, prefetch
+from crescando.engine.kernels.unaligned import WIDE, copy_wide, load_bytes, load_word, prefetch
 
 _GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
 _MIX_1 = np.uint64(0xBF58_476D_1CE4_E5B9)
 _MIX_2 = np.uint64(0x94D0_49BB_1331_11EB)
 _THIRTY, _TWENTY_SEVEN, _THIRTY_ONE, _THIRTY_TWO = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
-_EIGHT = np.uint64(8)
 _AHEAD = 12
 """What a text needs is on its way into the cache so many texts before its turn (measured)."""
 
 _LOW_BYTE = np.uint64(0xFF)
-_ONES = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 
 def _read(kind: Any) -> Any:
@@ -48,17 +46,6 @@ def _mix(word: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _word(heap: Any, at: Any, count: Any) -> Any:
-    """Read one to eight bytes as a little-endian word."""
-    if at + 8 <= heap.size:
-        return load_word(heap, at) & (_ONES >> (np.uint64(8 - count) * _EIGHT))
-    word: Any = np.uint64(0)
-    for i in range(count):
-        word |= np.uint64(heap[at + i]) << (np.uint64(i) * _EIGHT)
-    return word
-
-
-@njit(cache=True, nogil=True, inline="always")
 def _same(left: Any, a: Any, right: Any, b: Any, length: Any) -> Any:
     """Say whether two runs of bytes are equal."""
     done = np.int64(0)
@@ -66,7 +53,9 @@ def _same(left: Any, a: Any, right: Any, b: Any, length: Any) -> Any:
         if load_word(left, a + done) != load_word(right, b + done):
             return False
         done += 8
-    return done == length or _word(left, a + done, length - done) == _word(right, b + done, length - done)
+    return done == length or load_bytes(left, a + done, length - done) == load_bytes(
+        right, b + done, length - done
+    )
 
 
 @_compile(types.uint64[::1](_BYTES, _INTS, _INTS, types.uint64))
@@ -82,7 +71,7 @@ def hash_slices(heap: U8, starts: I64, lengths: I64, seed: np.uint64) -> U64:
             state = _mix((state ^ word) + _GOLDEN)
             at += 8
         if length & 7:
-            state = _mix((state ^ _word(heap, at, length & 7)) + _GOLDEN)
+            state = _mix((state ^ load_bytes(heap, at, length & 7)) + _GOLDEN)
         hashes[row] = _mix(state)
     return hashes
 
@@ -99,24 +88,6 @@ def equal_slices(
             left, left_starts[row], right, right_starts[row], length
         )
     return equal
-
-
-@_compile(types.int8[::1](_BYTES, _INTS, _INTS, _BYTES, _INTS, _INTS))
-def compare_slices(
-    left: U8, left_starts: I64, left_lengths: I64, right: U8, right_starts: I64, right_lengths: I64
-) -> NDArray[np.int8]:
-    """Compare slices; see `texts.compare_slices`."""
-    result = np.empty(left_starts.size, np.int8)
-    for row in range(left_starts.size):
-        a, b = left_starts[row], right_starts[row]
-        n, m = left_lengths[row], right_lengths[row]
-        sign = 0 if n == m else (-1 if n < m else 1)
-        for i in range(min(n, m)):
-            if left[a + i] != right[b + i]:
-                sign = -1 if left[a + i] < right[b + i] else 1
-                break
-        result[row] = sign
-    return result
 
 
 @_compile(types.uint8[::1](_BYTES, _INTS, _INTS))
@@ -283,6 +254,4 @@ def intern_codes(
     return codes, fresh[:count], np.int64(hashes.size)
 
 
-COMPILED = TextKernels(
-    hash_slices, equal_slices, compare_slices, gather_slices, find_codes, place_codes, intern_codes
-)
+COMPILED = TextKernels(hash_slices, equal_slices, gather_slices, find_codes, place_codes, intern_codes)

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import njit, types
 from numba.extending import intrinsic
+
+_ONES, _EIGHT = np.uint64(0xFFFF_FFFF_FFFF_FFFF), np.uint64(8)
 
 WIDE = 16
 """Bytes that `copy_wide` moves."""
@@ -67,3 +70,14 @@ def _pointer(target: Any, builder: Any, kind: Any, array: Any, at: Any, item: An
 load_word: Any = intrinsic(_load_word)
 copy_wide: Any = intrinsic(_copy_wide)
 prefetch: Any = intrinsic(_prefetch)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def load_bytes(heap: Any, at: Any, count: Any) -> Any:
+    """Read one to eight bytes as a little-endian word."""
+    if at + 8 <= heap.size:
+        return load_word(heap, at) & (_ONES >> (np.uint64(8 - count) * _EIGHT))
+    word: Any = np.uint64(0)
+    for i in range(count):
+        word |= np.uint64(heap[at + i]) << (np.uint64(i) * _EIGHT)
+    return word
