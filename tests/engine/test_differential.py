@@ -301,6 +301,6 @@ def test_a_planted_bug_is_found(
     for seed in range(200_000 + first, 200_040 + first):
         try:
             play(seed, Shares(), others, 8)
-        except Exception:  # noqa: BLE001  # A planted bug may also make the engine raise.
+        except AssertionError:  # Anything else is a plant that no longer fits what it is planted in.
             return
     pytest.fail("the checker found nothing")
