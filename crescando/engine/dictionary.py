@@ -119,6 +119,12 @@ class Pool:
         order = (*self._sorted, self._ranks)
         return used + self._marks.nbytes + self._table.nbytes + sum(array.nbytes for array in order)
 
+    def expect(self, n_more: int) -> None:
+        """Make room in the hash table for so many texts more, instead of little by little."""
+        size = _size_for(self._n_texts + n_more)
+        if size > len(self._table):
+            self._resize(size)
+
     def intern(self, texts: Iterable[Any]) -> I64:
         """Give the code of each text, adding those that are new.
 
@@ -265,7 +271,11 @@ class Pool:
     def _widen(self, n_more: int) -> None:
         """Make a larger hash table; `n_more` texts are still to be looked up."""
         n = self._n_texts
-        size = max(9 * (n + min(n_more, n + 16)) // 5, _SLOTS_MIN)
+        self._resize(_size_for(n + min(n_more, n + 16)))
+
+    def _resize(self, size: int) -> None:
+        """Make a hash table of so many slots, and put all texts into it."""
+        n = self._n_texts
         marks, table = np.zeros(size, np.uint8), np.zeros(size, np.int32)
         starts = self._offsets[:n].astype(np.int64)
         lengths = self._offsets[1 : n + 1].astype(np.int64) - starts
@@ -367,6 +377,11 @@ class Pool:
             self._translations.clear()
         self._translations[key] = (other, len(self), len(other), codes)
         return codes
+
+
+def _size_for(n_texts: int) -> int:
+    """Give how many slots the hash table of so many texts gets."""
+    return max(9 * n_texts // 5, _SLOTS_MIN)
 
 
 def _with_room(array: NDArray[Any], used: int, wanted: int) -> NDArray[Any]:

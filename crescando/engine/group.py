@@ -40,13 +40,39 @@ class Coverage:
     scope: I64
     scopes: tuple[Scope, ...]
     arcs: NDArray[np.uint8]
+    _is_seen: list[bool] = field(init=False)
+    _is_cut: list[bool] = field(init=False)
+    _blind: dict[int, Mask] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # Asked for every block.
+        self._is_seen = (self.arcs != _NONE).all(axis=0).tolist()
+        self._is_cut = (self.arcs == _PART).any(axis=0).tolist()
 
     def skipped(self, arc: int) -> Mask | None:
         """Give which operations see nothing of an arc, or None if all see some."""
-        if (self.arcs[:, arc] != _NONE).all():
+        if self._is_seen[arc]:
             return None
-        blind: Mask = self.arcs[self.scope, arc] == _NONE
+        blind = self._blind.get(arc)
+        if blind is None:
+            blind = self._blind[arc] = self.arcs[self.scope, arc] == _NONE
         return blind
+
+    def inside(self, operations: I64, arc: int, positions: U64, rows: I64) -> Mask | None:
+        """Give which pairs of an operation and a row of an arc are in scope, or None if all are.
+
+        Parameters
+        ----------
+        operations : ndarray of int64, shape (n,)
+            None of those that are `skipped`.
+        arc : int
+        positions : ndarray of uint64
+            Of all rows.
+        rows : ndarray of int64, shape (n,)
+        """
+        if not self._is_cut[arc]:
+            return None
+        return self.visible(operations, arc, positions[rows])
 
     def visible(self, operations: I64, arcs: I64 | int, positions: U64) -> Mask | None:
         """Give which pairs of operation and row are in scope, or None if all are."""

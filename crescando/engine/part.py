@@ -164,7 +164,7 @@ class Part:
             group = self._groups[index]
             at, operations, errors = found.rows, found.operations, found.errors
             assert group.coverage is not None
-            kept = group.coverage.visible(operations, arc, block.positions()[at])
+            kept = group.coverage.inside(operations, arc, block.positions(), at)
             if dirty is not None:
                 touched = dirty[at]
                 self._note(group, operations[touched])

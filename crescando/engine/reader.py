@@ -24,6 +24,7 @@ from crescando.engine.operations import Members
 from crescando.engine.rejection import Failures
 from crescando.engine.rowset import AllRows, TopRows
 from crescando.engine.statement import ColumnRef, Scalar
+from crescando.engine.table import Block
 from crescando.engine.terms import evaluate
 from crescando.engine.values import Errors, Value, empty, first_cause, to_column
 from crescando.types import ProcessId, Scope
@@ -37,6 +38,8 @@ _TOO_LONG = (
     f"the answer weighs more than {ANSWER_BYTES_MAX >> 20} MiB in one process's part of the ring; "
     "narrow the predicate, select fewer columns, set a limit, or read by ranges of the key"
 )
+
+_NONE: frozenset[int] = frozenset()
 
 
 class Reader:
@@ -60,21 +63,20 @@ class Reader:
         """Reads that nobody waits for; shape (n_operations,); None if there are none."""
         shape = group.plan.shape
         self._grouping: Grouping | None = None
-        self._rows = AllRows()
+        self._top: TopRows | None = None
         if shape.is_grouped:
             self._grouping = Grouping(shape.aggregates, len(shape.group_by), len(group.members))
             self._terms = [*shape.group_by, *(aggregate.term for aggregate in shape.aggregates)]
         else:
             self._terms = [projection.term for projection in shape.projections]
-        # Plain columns are no errors: of a read with a limit they are gathered for few rows only.
-        self._late: list[int] = []
+        # Plain columns are no errors: they are gathered when it is known for which rows.
+        self._late = {place for place, term in enumerate(self._terms) if isinstance(term, ColumnRef)}
+        outputs = [projection.term for projection in shape.projections]
+        self._rows = AllRows(outputs)
         if shape.limit is not None:
-            top = self._rows = TopRows(shape.order, group.constants.scalar(shape.limit).data)
-            self._late = [
-                place
-                for place, term in enumerate(self._terms)
-                if isinstance(term, ColumnRef) and place != top.first_output
-            ]
+            limits = group.constants.scalar(shape.limit).data
+            self._rows = self._top = TopRows(outputs, shape.order, limits)
+            self._late.discard(self._top.first_output)
 
     @property
     def members(self) -> Members:
@@ -102,8 +104,10 @@ class Reader:
         if len(rows) == 0:
             return
         frame = self._frame(source, rows, operations)
+        block = source if isinstance(source, Block) and self._top is None and self._grouping is None else None
+        late = self._late if block is not None or self._top is not None else _NONE
         values = [
-            None if term is None or place in self._late else evaluate(term, frame).spread(len(rows))
+            None if term is None or place in late else evaluate(term, frame).spread(len(rows))
             for place, term in enumerate(self._terms)
         ]
         found: Errors | None = None
@@ -117,9 +121,12 @@ class Reader:
         if self._grouping is not None:
             self._group_rows(self._grouping, operations, values)
             self._drop(self._grouping, self._grouping.crowded(), _CROWDED)
-        else:
-            self._rows.add(*self._gathered(source, rows, operations, values))
-            self._drop(self._rows, self._rows.crowded(), _TOO_LONG)
+            return
+        if self._top is not None:
+            self._top.add(*self._gathered(self._top, source, rows, operations, values))
+        elif len(operations):
+            self._rows.add(operations, values, block, None if block is None else rows)
+        self._drop(self._rows, self._rows.crowded(), _TOO_LONG)
 
     def join(self, other: Reader) -> None:
         """Add what another reader of the group has read elsewhere; that one is not used any more."""
@@ -152,16 +159,15 @@ class Reader:
             grouping.add(operations, keys, values[n_keys:])
 
     def _gathered(
-        self, source: Source, rows: I64, operations: I64, values: list[Value | None]
+        self, top: TopRows, source: Source, rows: I64, operations: I64, values: list[Value | None]
     ) -> tuple[I64, list[Value]]:
         """Give the rows that may be in the answer, with the columns that were left for later."""
-        if isinstance(self._rows, TopRows):
-            first = values[self._rows.first_output]
-            assert first is not None
-            kept = self._rows.candidates(operations, first)
-            if kept is not None:
-                rows, operations = rows[kept], operations[kept]
-                values = [None if value is None else value.take(kept) for value in values]
+        first = values[top.first_output]
+        assert first is not None
+        kept = top.candidates(operations, first)
+        if kept is not None:
+            rows, operations = rows[kept], operations[kept]
+            values = [None if value is None else value.take(kept) for value in values]
         frame = self._frame(source, rows, operations)
         for place in self._late:
             term = self._terms[place]

@@ -1,6 +1,9 @@
 """The rows that reads of one shape answer with: all of them, or the first few.
 
 Rules of the file: rows come in any order and the answer does not depend on it.
+Plain columns of stored rows stay where they are until all rows are known, and
+are then copied once, into the place that they have in the answer: rows that
+answer a read directly are changed by no write of the batch.
 For `TopRows` the order of a read's rows is total: the stated sort, then all
 output columns, so that rows which tie in everything are the same row to
 whoever reads them, and every layout keeps the same ones (NULL first ascending,
@@ -10,43 +13,104 @@ NaN above everything). Of each read little more than its limit is held.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crescando.engine import kernels
 from crescando.engine.cutting import ANSWER_BYTES_MAX
-from crescando.engine.keys import I64, KEY_MAX, KEY_MIN
-from crescando.engine.statement import PHYSICAL, Sort
-from crescando.engine.values import Value, concatenate
+from crescando.engine.dictionary import Pool
+from crescando.engine.keys import I64, KEY_MAX, KEY_MIN, Mask
+from crescando.engine.statement import PHYSICAL, ColumnRef, Sort, Term
+from crescando.engine.table import Block
+from crescando.engine.values import Value, as_integers, concatenate
 
 _PENDING_MIN = 1 << 14
 
 
-class AllRows:
-    """Rows of some reads, as they are found."""
+@dataclass(slots=True)
+class _Piece:
+    """Some rows.
 
-    def __init__(self) -> None:
-        self._operations: list[I64] = []
-        self._pieces: list[list[Value]] = []
+    Attributes
+    ----------
+    operations : ndarray of int64, shape (n,)
+    values : sequence of Value or None, shape (n,)
+        The outputs; None for those that are still in the table.
+    block : Block or None
+        Where the columns among the outputs still are.
+    rows : ndarray of int64 or None
+        Rows of the block's segment.
+    """
+
+    operations: I64
+    values: Sequence[Value | None]
+    block: Block | None = None
+    rows: I64 | None = None
+
+    def column(self, output: int, column_id: int) -> tuple[NDArray[Any], Mask | None, Pool | None]:
+        """Give a column among the outputs: data, where they are valid, and the pool; at `rows`, if any."""
+        if self.block is None:
+            value = self.values[output]
+            assert value is not None
+            return value.data, value.valid, value.pool
+        segment = self.block.segment
+        return segment.data[column_id], segment.valid.get(column_id), self.block.pools.get(column_id)
+
+    def keep(self, kept: Mask) -> _Piece:
+        """Give some of the rows."""
+        return _Piece(
+            self.operations[kept],
+            [None if value is None else value.take(kept) for value in self.values],
+            self.block,
+            None if self.rows is None else self.rows[kept],
+        )
+
+
+class AllRows:
+    """Rows of some reads, as they are found.
+
+    Parameters
+    ----------
+    terms : sequence of Term
+        The outputs. Those that are columns may be left in the table until all rows are known.
+    """
+
+    def __init__(self, terms: Sequence[Term]) -> None:
+        self._terms = terms
+        self._pieces: list[_Piece] = []
         self._n_pending = 0
         self._n_checked = 0
 
-    def add(self, operations: I64, values: Sequence[Value]) -> None:
+    def add(
+        self,
+        operations: I64,
+        values: Sequence[Value | None],
+        block: Block | None = None,
+        rows: I64 | None = None,
+    ) -> None:
         """Add rows.
 
         Parameters
         ----------
         operations : ndarray of int64, shape (n,)
-        values : sequence of Value, shape (n,)
-            The outputs, without errors.
+        values : sequence of Value or None, shape (n,)
+            The outputs, without errors; None for columns that are left where they are.
+        block : Block, optional
+            Where they are left.
+        rows : ndarray of int64, shape (n,), optional
+            Rows of the block.
         """
-        self._operations.append(operations)
-        self._pieces.append(list(values))
+        if block is not None and rows is not None and block.start:
+            rows = rows + block.start
+        self._pieces.append(_Piece(operations, values, block, rows))
         self._n_pending += len(operations)
 
     def join(self, others: AllRows) -> None:
         """Add the rows that were found elsewhere, behind ours."""
-        self._operations.extend(others._operations)
         self._pieces.extend(others._pieces)
         self._n_pending += others._n_pending
 
@@ -59,22 +123,18 @@ class AllRows:
         if n_rows <= 2 * self._n_checked:
             return []
         # Never more than what is weighed at the end: who is told depends on no layout.
-        per_row = sum(PHYSICAL[value.type].itemsize + 1 for value in self._pieces[0])
+        per_row = sum(PHYSICAL[term.type].itemsize + 1 for term in self._terms)
         if n_rows * per_row <= ANSWER_BYTES_MAX:
             return []
         self._n_checked = n_rows
-        counts = np.bincount(np.concatenate(self._operations))
+        counts = np.bincount(self._operations())
         found = (counts * per_row > ANSWER_BYTES_MAX).nonzero()[0]
         return [int(operation) for operation in found]
 
     def drop(self, operations: Sequence[int]) -> None:
         """Forget the rows of some reads."""
-        kept = [~np.isin(piece, operations) for piece in self._operations]
-        self._pieces = [
-            [value.take(rows) for value in piece] for piece, rows in zip(self._pieces, kept, strict=True)
-        ]
-        self._operations = [piece[rows] for piece, rows in zip(self._operations, kept, strict=True)]
-        self._n_pending = sum(map(len, self._operations))
+        self._pieces = [piece.keep(~np.isin(piece.operations, operations)) for piece in self._pieces]
+        self._n_pending = sum(len(piece.operations) for piece in self._pieces)
 
     def lay_out(self, place: I64, n_places: int) -> tuple[I64, list[Value]]:
         """Give all rows, read by read.
@@ -92,16 +152,71 @@ class AllRows:
         """
         if not self._pieces:
             return np.zeros(n_places + 1, np.int64), []
-        places = place[np.concatenate(self._operations)]
-        order, offsets = kernels.active().group_order(places, n_places)
-        return offsets, [value.take(order) for value in self._joined()]
+        self._unite()
+        at, offsets = kernels.active().group_places(place[self._operations()], n_places)
+        n_rows = int(offsets[-1])
+        return offsets, [self._laid_out(output, at, n_rows) for output in range(len(self._terms))]
 
-    def _joined(self) -> list[Value]:
-        lengths = [len(operations) for operations in self._operations]
-        return [
-            concatenate([piece[column] for piece in self._pieces], lengths)
-            for column in range(len(self._pieces[0]))
-        ]
+    def _operations(self) -> I64:
+        operations = [piece.operations for piece in self._pieces]
+        return operations[0] if len(operations) == 1 else np.concatenate(operations)
+
+    def _unite(self) -> None:
+        """Put consecutive pieces together that are all in one segment and only there."""
+        united: list[_Piece] = []
+        for _, some in groupby(self._pieces, _segment_id):
+            pieces = list(some)
+            first = pieces[0]
+            if len(pieces) > 1 and first.rows is not None and not any(map(_is_given, first.values)):
+                operations = np.concatenate([piece.operations for piece in pieces])
+                rows = np.concatenate([piece.rows for piece in pieces if piece.rows is not None])
+                pieces = [_Piece(operations, first.values, first.block, rows)]
+            united.extend(pieces)
+        self._pieces = united
+
+    def _laid_out(self, output: int, at: I64, n_rows: int) -> Value:
+        """Give an output in the places `at`, of which those from `n_rows` on are left out."""
+        column = self._terms[output]
+        if not isinstance(column, ColumnRef):
+            order = np.empty(n_rows + 1, np.int64)
+            order[at] = np.arange(len(at))
+            return self._joined(output).take(order[:n_rows])
+        data: NDArray[Any] = np.empty(n_rows + 1, PHYSICAL[column.type])
+        valid: Mask | None = None
+        pool = None
+        start = 0
+        for piece in self._pieces:
+            stop = start + len(piece.operations)
+            places = at[start:stop]
+            start = stop
+            values, mask, pool = piece.column(output, column.column)
+            _put(data, places, values, piece.rows)
+            if mask is not None:
+                if valid is None:
+                    valid = np.ones(n_rows + 1, np.bool_)
+                _put(valid, places, mask, piece.rows)
+        return Value(column.type, data[:n_rows], None if valid is None else valid[:n_rows], None, pool)
+
+    def _joined(self, output: int) -> Value:
+        """Give an output's values end to end, all of which are given."""
+        values = [value for piece in self._pieces if (value := piece.values[output]) is not None]
+        return concatenate(values, [len(piece.operations) for piece in self._pieces])
+
+
+def _segment_id(piece: _Piece) -> int:
+    return 0 if piece.block is None else id(piece.block.segment)
+
+
+def _is_given(value: Value | None) -> bool:
+    return value is not None
+
+
+def _put(into: NDArray[Any], places: I64, values: NDArray[Any], rows: I64 | None) -> None:
+    """Put values, or those of some rows, into some places."""
+    if rows is None:
+        into[places] = values
+    else:
+        kernels.active().scatter(as_integers(into), places, as_integers(values), rows)
 
 
 class TopRows(AllRows):
@@ -109,13 +224,15 @@ class TopRows(AllRows):
 
     Parameters
     ----------
+    terms : sequence of Term
+        The outputs.
     order : sequence of Sort
     limits : ndarray of int64, shape (n_operations,)
         How many rows each read keeps.
     """
 
-    def __init__(self, order: Sequence[Sort], limits: I64) -> None:
-        super().__init__()
+    def __init__(self, terms: Sequence[Term], order: Sequence[Sort], limits: I64) -> None:
+        super().__init__(terms)
         self._order = tuple(order)
         self._limits = limits
         self._n_cut = 0
@@ -141,9 +258,15 @@ class TopRows(AllRows):
         # Rows that will not stay do not count: where they are cut off depends on the layout.
         return super().crowded() if self._n_pending == self._n_cut else []
 
-    def add(self, operations: I64, values: Sequence[Value]) -> None:
-        """Add rows; see `AllRows.add`."""
-        super().add(operations, values)
+    def add(
+        self,
+        operations: I64,
+        values: Sequence[Value | None],
+        block: Block | None = None,
+        rows: I64 | None = None,
+    ) -> None:
+        """Add rows, of which nothing is left in the table; see `AllRows.add`."""
+        super().add(operations, values, block, rows)
         self._cut_if_many()
 
     def join(self, others: AllRows) -> None:
@@ -163,7 +286,8 @@ class TopRows(AllRows):
 
     def _cut(self) -> None:
         """Keep the first rows only, in order."""
-        operations, values = np.concatenate(self._operations), self._joined()
+        operations = self._operations()
+        values = [self._joined(output) for output in range(len(self._terms))]
         kept = self._roughly(operations, values[self.first_output])
         operations, values = operations[kept], [value.take(kept) for value in values]
         keys: list[I64] = []
@@ -172,7 +296,7 @@ class TopRows(AllRows):
         order = np.lexsort((*reversed(keys), operations))
         kept = order[_ranks(operations[order]) < self._limits[operations[order]]]
         operations, values = operations[kept], [value.take(kept) for value in values]
-        self._operations, self._pieces = [operations], [values]
+        self._pieces = [_Piece(operations, values)]
         self._n_pending = self._n_cut = len(kept)
         self._note_worst(operations, values[self.first_output])
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crescando.engine import kernels
 from crescando.engine.dictionary import Pool
 from crescando.engine.functions import Cause
 from crescando.engine.keys import I64, Mask, order_keys
@@ -138,6 +139,7 @@ def from_column(column: Column) -> Value:
     if not column.type.is_textual:
         return Value(column.type, column.values, column.valid)
     pool = new_pool(column.type)
+    pool.expect(len(column.texts))
     codes = pool.intern_texts(column.texts)
     if len(codes) == 0:
         return Value(column.type, np.zeros(len(column), np.int64), column.valid, None, pool)
@@ -156,8 +158,18 @@ def to_column(value: Value) -> Column:
     if not value.type.is_textual:
         return Column(value.type, np.ascontiguousarray(data, PHYSICAL[value.type]), valid)
     texts = value.strings().texts
-    used, codes = distinct_codes(data, len(texts))
-    return Column(value.type, codes.astype(np.int32), valid, texts.take(used))
+    used, codes = kernels.active().number_codes(np.ascontiguousarray(data, np.int32), len(texts))
+    return Column(value.type, codes, valid, texts.take(used))
+
+
+def as_integers(data: NDArray[Any]) -> NDArray[Any]:
+    """Give numbers of any type as the integers that lie in memory, of types that kernels know."""
+    if data.dtype.kind in "fb" or data.dtype == np.int8:
+        return data.view(_SAME_WIDTH[data.dtype.itemsize])
+    return data
+
+
+_SAME_WIDTH = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
 def distinct_codes(codes: NDArray[Any], n_texts: int) -> tuple[I64, I64]:

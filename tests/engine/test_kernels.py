@@ -167,3 +167,29 @@ def test_pairs_and_groups_are_the_same(seed: int) -> None:
     _same("pair_up", rows, places, starts, counts, rng.permutation(int(counts.sum())))
     for n_groups in (1, 50, 40_000):
         _same("group_order", rng.integers(-1, n_groups, 300 * seed), n_groups)
+        _same("group_places", rng.integers(-1, n_groups, 300 * seed), n_groups)
+
+
+WIDTHS = [("uint8", "uint8"), ("int16", "int16"), ("int32", "int32"), ("int64", "int64")]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("narrow", "wide"), [*WIDTHS, ("uint8", "int32"), ("int16", "int32")])
+def test_values_are_scattered_alike(narrow: str, wide: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = 400 * seed
+    data = _keys(rng, np.dtype(narrow), 700)
+    _same("scatter", np.zeros(n + 1, wide), rng.permutation(n + 1)[:n], data, rng.integers(0, 700, n))
+
+
+@pytest.mark.parametrize("n_codes", [1, 3, 200, 5_000, 3_000_000])
+@pytest.mark.parametrize("seed", range(4))
+def test_codes_are_numbered_alike(n_codes: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, n_codes, 300 * seed, dtype=np.int32)
+    if seed == 3:  # Hashes of neighbours in one place.
+        codes[::2] = (np.arange(len(codes[::2])) * 17 % n_codes).astype(np.int32)
+    _same("number_codes", codes, n_codes)
+    used, numbers = plain.number_codes(codes, n_codes)
+    assert np.array_equal(used[numbers], codes)
+    assert used.tolist() == list(dict.fromkeys(codes.tolist()))

@@ -23,6 +23,9 @@ _PLAIN = Kernels(
     pair_within=plain.pair_within,
     group_order=plain.group_order,
     search_order=searching.search_order,
+    group_places=plain.group_places,
+    scatter=plain.scatter,
+    number_codes=plain.number_codes,
     texts=texts.PLAIN,
 )
 

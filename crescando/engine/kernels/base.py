@@ -37,4 +37,7 @@ class Kernels(NamedTuple):
     pair_within: Callable[[I64, I64, I64, I64, I64, Physical, I64, I64], tuple[I64, I64]]
     group_order: Callable[[I64, int], tuple[I64, I64]]
     search_order: Callable[[U8, NDArray[Any], I32, U64, U8, I64, I64, Mask], tuple[I64, I64]]
+    group_places: Callable[[I64, int], tuple[I64, I64]]
+    scatter: Callable[[Physical, I64, Physical, I64], None]
+    number_codes: Callable[[I32, int], tuple[I32, I32]]
     texts: TextKernels

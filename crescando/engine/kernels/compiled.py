@@ -16,7 +16,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from crescando.engine.kernels.base import I32, I64, U64, Kernels, Mask
-from crescando.engine.kernels.plain import GOLDEN
+from crescando.engine.kernels.lanes import LANES, put_aside, test_buckets, test_direct, test_hashed
+from crescando.engine.kernels.plain import GOLDEN, HASH_HIGH, HASH_LOW
 from crescando.engine.kernels.searching_compiled import search_order
 from crescando.engine.kernels.texts_compiled import COMPILED
 
@@ -24,7 +25,8 @@ PHYSICAL = ("uint8", "uint16", "int8", "int16", "int32", "int64")
 
 _WIDE = ("int32", "int64")
 
-_SIX, _LOW_SIX, _ONE, _THIRTY_TWO = np.uint64(6), np.uint64(63), np.uint64(1), np.uint64(32)
+_SIX, _ONE, _THIRTY_TWO = np.uint64(6), np.uint64(1), np.uint64(32)
+_LOW_HALF = np.uint64(0xFFFF_FFFF)
 
 
 _CHUNK = 4096
@@ -53,30 +55,45 @@ def _with_room(array: I64, used: int, wanted: int) -> I64:
     return larger
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _hash(key: Any, right: Any) -> Any:
+    wide = np.uint64(key)
+    mixed = (wide & _LOW_HALF) * HASH_LOW + (wide >> _THIRTY_TWO) * HASH_HIGH
+    return (mixed & _LOW_HALF) >> right
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _first(count: Any) -> Any:
+    """Give a word with so many bits set, fewer than all."""
+    return (_ONE << np.uint64(count)) - _ONE
+
+
 @_compile(_each(_PAIR, "K[::1], int64, uint64[::1], int32[::1]"))
 def find_direct(keys: NDArray[Any], base: int, bits: U64, slots: I32) -> tuple[I64, I64]:
     """Find constants that lie close together, by offset; see `plain.find_direct`."""
-    span = np.uint64(slots.size)
-    low = np.uint64(base)
     rows = np.empty(_CHUNK, np.int64)
-    chunk = np.empty(_CHUNK, np.int64)
+    places = np.empty(_CHUNK, np.int64)
+    chunk = np.empty(_CHUNK + LANES, np.int32)
+    rest = np.zeros(LANES, keys.dtype)
     found = np.int64(0)
     for start in range(0, keys.size, _CHUNK):
         part = keys[start : start + _CHUNK]
+        whole = part.size - part.size % LANES
         survivors = np.int64(0)
-        for i in range(part.size):
-            offset = np.uint64(np.int64(part[i])) - low
-            inside = offset < span
-            at = offset if inside else np.uint64(0)
-            chunk[survivors] = start + i
-            survivors += np.int64((bits[at >> _SIX] >> (at & _LOW_SIX)) & _ONE) & np.int64(inside)
+        for at in range(0, whole, LANES):
+            word = test_direct(part, at, base, slots.size, bits)
+            survivors = put_aside(word, at, chunk, survivors)
+        if whole < part.size:
+            rest[: part.size - whole] = part[whole:]
+            word = test_direct(rest, 0, base, slots.size, bits) & _first(part.size - whole)
+            survivors = put_aside(word, whole, chunk, survivors)
         rows = _with_room(rows, found, survivors)
-        rows[found : found + survivors] = chunk[:survivors]
-        found += survivors
-    places = np.empty(found, np.int64)
-    for j in range(found):
-        places[j] = slots[np.int64(keys[rows[j]]) - base]
-    return rows[:found].copy(), places
+        places = _with_room(places, found, survivors)
+        for j in range(survivors):
+            rows[found] = start + chunk[j]
+            places[found] = slots[np.int64(part[chunk[j]]) - base]
+            found += 1
+    return rows[:found].copy(), places[:found].copy()
 
 
 @_compile(_each(_PAIR, "K[::1], int64, uint64[::1], int64[::1], int64[::1]"))
@@ -85,21 +102,25 @@ def find_hashed(keys: NDArray[Any], shift: int, bits: U64, heads: I64, constants
     right = np.uint64(shift)
     rows = np.empty(_CHUNK, np.int64)
     places = np.empty(_CHUNK, np.int64)
-    chunk = np.empty(_CHUNK, np.int64)
+    chunk = np.empty(_CHUNK + LANES, np.int32)
+    rest = np.zeros(LANES, keys.dtype)
     found = np.int64(0)
     for start in range(0, keys.size, _CHUNK):
         part = keys[start : start + _CHUNK]
+        whole = part.size - part.size % LANES
         survivors = np.int64(0)
-        for i in range(part.size):
-            at = (np.uint64(np.int64(part[i])) * GOLDEN) >> right
-            chunk[survivors] = i
-            survivors += np.int64((bits[at >> _SIX] >> (at & _LOW_SIX)) & _ONE)
+        for at in range(0, whole, LANES):
+            survivors = put_aside(test_hashed(part, at, shift, bits), at, chunk, survivors)
+        if whole < part.size:
+            rest[: part.size - whole] = part[whole:]
+            word = test_hashed(rest, 0, shift, bits) & _first(part.size - whole)
+            survivors = put_aside(word, whole, chunk, survivors)
         rows = _with_room(rows, found, survivors)
         places = _with_room(places, found, survivors)
         for j in range(survivors):
             key = np.int64(part[chunk[j]])
-            word = np.int64(((np.uint64(key) * GOLDEN) >> right) >> _SIX)
-            for place in range(heads[word], heads[word + 1]):
+            head = np.int64(_hash(key, right) >> _SIX)
+            for place in range(heads[head], heads[head + 1]):
                 if constants[place] == key:
                     rows[found] = start + chunk[j]
                     places[found] = place
@@ -118,22 +139,26 @@ def find_intervals(
     low = np.uint64(base)
     rows = np.empty(_CHUNK, np.int64)
     places = np.empty(_CHUNK, np.int64)
-    chunk = np.empty(_CHUNK, np.int64)
+    chunk = np.empty(_CHUNK + LANES, np.int32)
+    rest = np.zeros(LANES, keys.dtype)
     found = np.int64(0)
     for start in range(0, keys.size, _CHUNK):
         part = keys[start : start + _CHUNK]
+        whole = part.size - part.size % LANES
         survivors = np.int64(0)
-        for i in range(part.size):
-            key = np.int64(part[i])
-            at = min((np.uint64(key) - low) >> right, last)
-            chunk[survivors] = i
-            survivors += np.int64((bits[at >> _SIX] >> (at & _LOW_SIX)) & _ONE) & np.int64(key >= base)
+        for at in range(0, whole, LANES):
+            word = test_buckets(part, at, base, shift, last, bits)
+            survivors = put_aside(word, at, chunk, survivors)
+        if whole < part.size:
+            rest[: part.size - whole] = part[whole:]
+            word = test_buckets(rest, 0, base, shift, last, bits) & _first(part.size - whole)
+            survivors = put_aside(word, whole, chunk, survivors)
         rows = _with_room(rows, found, survivors)
         places = _with_room(places, found, survivors)
         for j in range(survivors):
             key = np.int64(part[chunk[j]])
-            word = np.int64(min((np.uint64(key) - low) >> right, last) >> _SIX)
-            first, stop = heads[word], heads[word + 1]
+            head = np.int64(min((np.uint64(key) - low) >> right, last) >> _SIX)
+            first, stop = heads[head], heads[head + 1]
             while first < stop:
                 middle = (first + stop + 1) >> 1
                 if borders[middle] <= key:
@@ -245,6 +270,78 @@ def group_order(groups: I64, n_groups: int) -> tuple[I64, I64]:
     return order, offsets
 
 
+@_compile([f"{_PAIR}(int64[::1], int64)"])
+def group_places(groups: I64, n_groups: int) -> tuple[I64, I64]:
+    """Give where small numbers come when they are sorted; see `plain.group_places`."""
+    offsets = np.zeros(n_groups + 1, np.int64)
+    for i in range(groups.size):
+        if groups[i] >= 0:
+            offsets[groups[i] + 1] += 1
+    for g in range(n_groups):
+        offsets[g + 1] += offsets[g]
+    cursor = offsets.copy()
+    places = np.empty(groups.size, np.int64)
+    for i in range(groups.size):
+        group = groups[i] if groups[i] >= 0 else n_groups
+        places[i] = cursor[group]
+        cursor[group] += np.int64(group < n_groups)
+    return places, offsets
+
+
+_WIDER = (("uint8", "int32"), ("int16", "int32"))
+"""Codes are kept narrow and given wide."""
+
+
+@_compile(
+    [
+        f"void({wide}[::1], int64[::1], {narrow}[::1], int64[::1])"
+        for narrow, wide in (*((kind, kind) for kind in ("uint8", "int16", "int32", "int64")), *_WIDER)
+    ]
+)
+def scatter(into: NDArray[Any], places: I64, data: NDArray[Any], rows: I64) -> None:
+    """Copy some values to some places; see `plain.scatter`."""
+    for i in range(places.size):
+        into[places[i]] = data[rows[i]]
+
+
+@_compile(["UniTuple(int32[::1], 2)(int32[::1], int64)"])
+def number_codes(codes: I32, n_codes: int) -> tuple[I32, I32]:
+    """Number distinct codes; see `plain.number_codes`."""
+    width = np.int64(4)
+    while (np.int64(1) << width) < 2 * codes.size:
+        width += 1
+    size = np.int64(1) << width
+    numbers = np.empty(codes.size, np.int32)
+    used = np.empty(codes.size, np.int32)
+    count = np.int32(0)
+    if n_codes <= size:
+        known = np.full(n_codes, -1, np.int32)
+        for i in range(codes.size):
+            number = known[codes[i]]
+            if number < 0:
+                number = count
+                known[codes[i]] = number
+                used[count] = codes[i]
+                count += 1
+            numbers[i] = number
+    else:
+        # Of many codes few are used: a hash table is smaller than a list of all.
+        known = np.full(size, -1, np.int32)
+        right = np.uint64(64 - width)
+        for i in range(codes.size):
+            slot = np.int64((np.uint64(np.int64(codes[i])) * GOLDEN) >> right)
+            while known[slot] >= 0 and used[known[slot]] != codes[i]:
+                slot = (slot + 1) & (size - 1)
+            number = known[slot]
+            if number < 0:
+                number = count
+                known[slot] = number
+                used[count] = codes[i]
+                count += 1
+            numbers[i] = number
+    return used[:count].copy(), numbers
+
+
 KERNELS = Kernels(
     name="numba",
     find_direct=find_direct,
@@ -257,5 +354,8 @@ KERNELS = Kernels(
     pair_within=pair_within,
     group_order=group_order,
     search_order=search_order,
+    group_places=group_places,
+    scatter=scatter,
+    number_codes=number_codes,
     texts=COMPILED,
 )

@@ -20,11 +20,25 @@ Mask = NDArray[np.bool_]
 GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
 """2**64 divided by the golden ratio: multiplying by it spreads neighbours (Knuth, TAOCP 6.4)."""
 
+HASH_LOW, HASH_HIGH = np.uint64(0x9E37_79B1), np.uint64(0x85EB_CA6B)
+"""What the halves of a key are multiplied by, and summed, for a hash of 32 bits: processors multiply
+many small numbers at once. Primes, the first of them near 2**32 divided by the golden ratio (xxHash)
+and the second of murmur3."""
+
 _SIX, _LOW_SIX, _ONE = np.uint64(6), np.uint64(63), np.uint64(1)
+_LOW_HALF = np.uint64(0xFFFF_FFFF)
 
 
 def _wide(keys: NDArray[Any]) -> U64:
     return keys.astype(np.int64, copy=False).view(np.uint64)
+
+
+def hash_keys(keys: NDArray[Any], shift: int) -> U64:
+    """Give the upper bits, after `shift`, of the 32-bit hash of each key."""
+    wide = _wide(keys)
+    mixed = (wide & _LOW_HALF) * HASH_LOW + (wide >> np.uint64(32)) * HASH_HIGH
+    hashed: U64 = (mixed & _LOW_HALF) >> np.uint64(shift)
+    return hashed
 
 
 def _test(bits: U64, at: U64) -> NDArray[np.bool_]:
@@ -61,15 +75,15 @@ def find_direct(keys: NDArray[Any], base: int, bits: U64, slots: I32) -> tuple[I
 def find_hashed(keys: NDArray[Any], shift: int, bits: U64, heads: I64, constants: I64) -> tuple[I64, I64]:
     """Find constants that lie anywhere, by hash.
 
-    A key's hash is ``key * GOLDEN``; its upper bits, after `shift`, choose a bit of
+    A key's hash has 32 bits; the upper ones, after `shift`, choose a bit of
     `bits` and, without their last six, an entry of `heads`.
 
     Parameters
     ----------
     keys : ndarray, shape (n,)
     shift : int
-    bits : ndarray of uint64, shape (2**(58 - shift),)
-    heads : ndarray of int64, shape (2**(58 - shift) + 1,)
+    bits : ndarray of uint64, shape (2**(26 - shift),)
+    heads : ndarray of int64, shape (2**(26 - shift) + 1,)
         Constants ``heads[i]:heads[i + 1]`` are those whose bit is in word i of `bits`.
     constants : ndarray of int64, shape (n_constants,)
         Distinct, ascending by hash.
@@ -79,7 +93,7 @@ def find_hashed(keys: NDArray[Any], shift: int, bits: U64, heads: I64, constants
     rows, places : ndarray of int64
         Rows whose key is a constant, ascending, and the constant's index.
     """
-    hashed = (_wide(keys) * GOLDEN) >> np.uint64(shift)
+    hashed = hash_keys(keys, shift)
     rows = _test(bits, hashed).nonzero()[0]
     word = (hashed[rows] >> _SIX).view(np.int64)
     place, stop, wanted = heads[word], heads[word + 1], keys[rows].astype(np.int64)
@@ -253,3 +267,58 @@ def group_order(groups: I64, n_groups: int) -> tuple[I64, I64]:
     offsets = np.zeros(n_groups + 1, np.int64)
     np.cumsum(np.bincount(groups[order], minlength=n_groups), out=offsets[1:])
     return order, offsets
+
+
+def group_places(groups: I64, n_groups: int) -> tuple[I64, I64]:
+    """Give where each number comes when they are sorted as by `group_order`.
+
+    Returns
+    -------
+    places : ndarray of int64, shape (n,)
+        Behind all others for negative numbers.
+    offsets : ndarray of int64, shape (n_groups + 1,)
+        Where each number's run begins and ends.
+    """
+    order, offsets = group_order(groups, n_groups)
+    places = np.full(len(groups), len(order), np.int64)
+    places[order] = np.arange(len(order))
+    return places, offsets
+
+
+def scatter(into: NDArray[Any], places: I64, data: NDArray[Any], rows: I64) -> None:
+    """Copy some values to some places.
+
+    Parameters
+    ----------
+    into : ndarray
+        Integers at least as wide as those of `data`; changed in place.
+    places : ndarray of int64, shape (n,)
+        If one comes twice, the last value stays.
+    data : ndarray
+    rows : ndarray of int64, shape (n,)
+    """
+    into[places] = data[rows]
+
+
+def number_codes(codes: I32, n_codes: int) -> tuple[I32, I32]:
+    """Number distinct codes in the order in which they first come.
+
+    Parameters
+    ----------
+    codes : ndarray of int32, shape (n,)
+        From 0 to before `n_codes`.
+    n_codes : int
+
+    Returns
+    -------
+    used : ndarray of int32
+        The code of each number.
+    numbers : ndarray of int32, shape (n,)
+    """
+    # What is never written is never read: of many codes few pages are touched.
+    first = np.empty(n_codes, np.int32)
+    every = np.arange(len(codes), dtype=np.int32)
+    first[codes[::-1]] = every[::-1]
+    used = codes[first[codes] == every]
+    first[used] = every[: len(used)]
+    return used, first[codes]

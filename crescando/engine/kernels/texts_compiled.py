@@ -23,6 +23,9 @@ _THIRTY, _TWENTY_SEVEN, _THIRTY_ONE, _THIRTY_TWO = np.uint64(30), np.uint64(27),
 _AHEAD = 12
 """What a text needs is on its way into the cache so many texts before its turn (measured)."""
 
+_TOGETHER = 64
+"""So many texts are looked up at once: each waits three times for memory, and all of them together."""
+
 _LOW_BYTE = np.uint64(0xFF)
 
 
@@ -124,6 +127,16 @@ def _slot(hashed: Any, size: Any) -> Any:
     return np.int64(((hashed >> _THIRTY_TWO) * np.uint64(size)) >> _THIRTY_TWO)
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _alike(marks: Any, mark: Any, slot: Any) -> Any:
+    """Give the next slot, from one on, that has a mark or is free."""
+    while marks[slot] and marks[slot] != mark:
+        slot += 1
+        if slot == marks.size:
+            slot = np.int64(0)
+    return slot
+
+
 def _find_signature(offsets: Any) -> Any:
     table = _read(types.int32)
     return types.int64[::1](_BYTES, table, _BYTES, _read(offsets), _WORDS, _BYTES, _INTS, _INTS)
@@ -143,24 +156,33 @@ def find_codes(
     """Look texts up in a hash table; see `texts.find_codes`."""
     found = np.empty(hashes.size, np.int64)
     size = np.int64(table.size)
-    for row in range(hashes.size):
-        if row + _AHEAD < hashes.size:
-            ahead = _slot(hashes[row + _AHEAD], size)
-            prefetch(marks, ahead)
-            prefetch(table, ahead)
-        mark, slot = _mark(hashes[row]), _slot(hashes[row], size)
-        found[row] = -1
-        while marks[slot]:
-            if marks[slot] == mark:
+    slots = np.empty(_TOGETHER, np.int64)
+    for first in range(0, hashes.size, _TOGETHER):
+        some = hashes[first : first + _TOGETHER]
+        # Step by step for all of them, so that waiting for memory overlaps.
+        for i in range(some.size):
+            slots[i] = _slot(some[i], size)
+            prefetch(marks, slots[i])
+            prefetch(table, slots[i])
+        for i in range(some.size):
+            slot = _alike(marks, _mark(some[i]), slots[i])
+            slots[i] = slot
+            if marks[slot]:
+                prefetch(offsets, np.int64(table[slot]))
+        for i in range(some.size):
+            if marks[slots[i]]:
+                prefetch(heap, np.int64(offsets[table[slots[i]]]))
+        for i in range(some.size):
+            row, slot = first + i, slots[i]
+            found[row] = -1
+            while marks[slot]:
                 code = np.int64(table[slot])
                 begin = np.int64(offsets[code])
                 length = np.int64(offsets[code + 1]) - begin
                 if length == lengths[row] and _same(heap, begin, sought, starts[row], length):
                     found[row] = code
                     break
-            slot += 1
-            if slot == size:
-                slot = np.int64(0)
+                slot = _alike(marks, _mark(some[i]), slot + 1 if slot + 1 < size else np.int64(0))
     return found
 
 
