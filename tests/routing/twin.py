@@ -19,11 +19,20 @@ from crescando.errors import CrescandoError
 from crescando.routing.batch import Message
 from crescando.routing.rubberband import (
     AddColumn,
+    Contract,
+    Copy,
     CreateTable,
+    DropChange,
     DropColumn,
     DropTable,
+    Expand,
     Join,
     Leave,
+    MessageId,
+    Ready,
+    Rebalance,
+    Reconfigure,
+    Replace,
     Rubberband,
     Suspect,
     Trust,
@@ -40,6 +49,25 @@ Piece = tuple[int, int]
 """First and last position of a stretch of the ring that all processes own alike."""
 
 
+Places = tuple[tuple[int, ProcessId], ...]
+"""(identifier, process), ascending."""
+
+
+@dataclass(frozen=True)
+class Underway:
+    """A change of the keyspace that has begun."""
+
+    id: MessageId
+    after: Places
+    copies: tuple[Copy, ...]
+    arrived: frozenset[int]
+
+    @property
+    def parties(self) -> Processes:
+        senders = {copy.sender for index, copy in enumerate(self.copies) if index not in self.arrived}
+        return frozenset(senders | {copy.receiver for copy in self.copies})
+
+
 @dataclass(frozen=True)
 class View:
     """The facts of a configuration, as plain Python values."""
@@ -52,6 +80,8 @@ class View:
     """(identifier, process), ascending."""
     replication: int
     tables: tuple[TableSchema, ...] = ()
+    changes: tuple[Underway, ...] = ()
+    layout: MessageId | None = None
 
     @property
     def everyone(self) -> Processes:
@@ -60,15 +90,57 @@ class View:
 
 def view_of(config: Rubberband) -> View:
     """Copy the facts of a configuration."""
+    ring = tuple(zip(config.ring.ids, config.ring.processes, strict=True))
+    changes = []
+    target = ring
+    for change in config.changes:
+        target = moved(target, config.ring.replication, change.transformation)
+        changes.append(Underway(change.id, target, change.copies, frozenset(change.ready)))
     return View(
         clients=config.clients,
         storages=config.storages,
         supers=config.supers,
         votes=config.membership.votes,
-        ring=tuple(zip(config.ring.ids, config.ring.processes, strict=True)),
+        ring=ring,
         replication=config.ring.replication,
         tables=config.catalog.tables,
+        changes=tuple(changes),
+        layout=config.layout,
     )
+
+
+def moved(ring: Places, f: int, transformation: object) -> Places:
+    """Give who is where after a transformation; `ValueError` if it cannot be."""
+    places = {process: at for at, process in ring}
+    old: ProcessId | None
+    new: tuple[ProcessId, int] | None
+    match transformation:
+        case Expand(process, at):
+            old, new = None, (process, at)
+        case Contract(process):
+            old, new = process, None
+        case Replace(process, by):
+            if by in places:
+                raise ValueError
+            old, new = process, (by, places.get(process, 0))
+        case Rebalance(process, at):
+            old, new = process, (process, at)
+    if old is not None:
+        if old not in places:
+            raise ValueError
+        # A position is free only if nobody has it, not even who is about to leave it for another.
+        taken = set(places.values()) if isinstance(transformation, Rebalance) else set()
+        del places[old]
+        if new is not None and new[1] in taken:
+            raise ValueError
+    if new is not None:
+        process, at = new
+        if process in places or process.role != "storage" or at in places.values() or not 0 <= at < RING_SIZE:
+            raise ValueError
+        places[process] = at
+    if len(places) < f:
+        raise ValueError
+    return tuple(sorted((at, process) for process, at in places.items()))
 
 
 @cache
@@ -107,7 +179,16 @@ def twin_destset(view: View, message: Message) -> Mapping[ProcessId, Scope] | st
     owners = {piece: holders(view.ring, view.replication, piece) for piece in touched}
     silent = convicted(view)
     if message.kind is MessageKind.WRITE:
-        return _write(view, owners, silent)
+        written = _write(view, owners, silent)
+        if written == REFUSED or isinstance(written, str):
+            return REFUSED
+        copies = [copy for change in view.changes for copy in change.copies]
+        receiving = {
+            copy.receiver: ()
+            for copy in copies
+            if any(low <= r.high and r.low <= high for low, high in touched for r in copy.scope)
+        }
+        return {**receiving, **written}
     return _read(view, owners, silent, message.replica_offset)
 
 
@@ -217,9 +298,10 @@ def twin_suspects(view: View, message: Message) -> Processes:
 
 
 def twin_after(view: View, message: Message) -> View:
-    """Give the members and votes after a message; tables are left as they are."""
+    """Give members, votes, ring and changes after a message; tables are left as they are."""
     if message.kind is not MessageKind.CONFIG or twin_destset(view, message) in ({}, REFUSED):
         return view
+    at = MessageId(message.sender, message.number)
     match decode_message(message.payload):
         case Join(process):
             return replace(
@@ -234,11 +316,92 @@ def twin_after(view: View, message: Message) -> View:
             view = replace(view, votes=view.votes | {(accused, message.sender)})
         case Trust(accused):
             view = replace(view, votes=view.votes - {(accused, message.sender)})
+        case Reconfigure(transformation, copies, _):
+            target = moved(_last_ring(view), view.replication, transformation)
+            begun = Underway(at, target, copies, frozenset())
+            view = replace(view, changes=(*view.changes, begun), layout=at)
+        case Ready(change, copy):
+            view = replace(
+                view,
+                changes=tuple(
+                    replace(each, arrived=each.arrived | {copy}) if each.id == change else each
+                    for each in view.changes
+                ),
+            )
+        case DropChange(change, _):
+            view = _dropped(view, [each.id for each in view.changes].index(change), at)
     while True:
         due = sorted(process for process in convicted(view) if not _is_last(view, process))
-        if not due:
+        able = view.storages - convicted(view)
+        hopeless = [place for place, each in enumerate(view.changes) if not each.parties <= able]
+        if due:
+            if due[0] in {process for _, process in view.ring}:
+                view = replace(view, layout=at)
+            view = _gone(view, due[0])
+        elif hopeless:
+            view = _dropped(view, hopeless[0], at)
+        elif view.changes and len(view.changes[0].arrived) == len(view.changes[0].copies):
+            first = view.changes[0]
+            if all(
+                view.storages & set(holders(first.after, view.replication, piece))
+                for piece in pieces(first.after)
+            ):
+                view = replace(view, ring=first.after, changes=view.changes[1:])
+            else:
+                view = _dropped(view, 0, at)
+        else:
             return view
-        view = _gone(view, due[0])
+
+
+def _dropped(view: View, place: int, at: MessageId) -> View:
+    return replace(view, changes=view.changes[:place], layout=at)
+
+
+def _last_ring(view: View) -> Places:
+    return view.changes[-1].after if view.changes else view.ring
+
+
+def _begins(view: View, body: Reconfigure) -> bool:
+    """Say whether a change may begin: everybody gets exactly what it lacks, from those who have it."""
+    f, old = view.replication, _last_ring(view)
+    try:
+        new = moved(old, f, body.transformation)
+    except ValueError:
+        return False
+    able = view.storages - convicted(view)
+    in_ring = {process for _, process in view.ring}
+    match body.transformation:
+        case Expand(process, _) | Replace(_, process):
+            if process in in_ring or process not in view.storages:
+                return False
+        case Rebalance(process, _):
+            if process not in view.storages:
+                return False
+    cuts = sorted({0, *(at for at, _ in old), *(at for at, _ in new)})
+    got: dict[tuple[ProcessId, int], int] = {}
+    for copy in body.copies:
+        lows = {low for low, _ in copy.scope}
+        highs = {high + 1 for _, high in copy.scope}
+        is_cut = lows <= set(cuts) and highs <= {*cuts, RING_SIZE} and lows.isdisjoint(highs)
+        is_ascending = all(low <= high for low, high in copy.scope) and all(
+            a.high < b.low for a, b in zip(copy.scope, copy.scope[1:], strict=False)
+        )
+        if not (copy.scope and is_cut and is_ascending) or not {copy.sender, copy.receiver} <= able:
+            return False
+        for cut in cuts:
+            if any(low <= cut <= high for low, high in copy.scope):
+                if copy.sender not in holders(old, f, (cut, cut)) or copy.sender == copy.receiver:
+                    return False
+                got[copy.receiver, cut] = got.get((copy.receiver, cut), 0) + 1
+    for cut in cuts:
+        before, after = holders(old, f, (cut, cut)), holders(new, f, (cut, cut))
+        if not view.storages & set(after):
+            return False
+        for process in {*view.storages, *before, *after}:
+            lacks = process in after and process not in before and process in view.storages
+            if got.pop((process, cut), 0) != lacks:
+                return False
+    return not got
 
 
 def _is_last(view: View, process: ProcessId) -> bool:
@@ -278,7 +441,8 @@ def _config_destset(view: View, message: Message) -> Mapping[ProcessId, Scope] |
     tables = {table.name: table for table in view.tables}
     match body:
         case Leave(process):
-            is_allowed = process == sender and process not in in_ring
+            in_part = {party for change in view.changes for party in change.parties}
+            is_allowed = process == sender and process not in in_ring | in_part
         case Suspect(accused) | Trust(accused):
             is_allowed = sender.role == "super" and accused != sender and accused in view.everyone
         case CreateTable(schema):
@@ -297,6 +461,17 @@ def _config_destset(view: View, message: Message) -> Mapping[ProcessId, Scope] |
                 and column_name in tables[name].column_names
                 and column_name not in {tables[name].partition_key, *tables[name].primary_key}
             )
+        case Reconfigure(_, _, predecessor):
+            is_allowed = sender.role != "storage" and predecessor == view.layout and _begins(view, body)
+        case Ready(wanted, place):
+            named = [change for change in view.changes if change.id == wanted]
+            is_allowed = any(
+                0 <= place < len(change.copies) and change.copies[place].receiver == sender
+                for change in named
+            )
+        case DropChange(wanted, _):
+            named = [change for change in view.changes if change.id == wanted]
+            is_allowed = any(sender.role != "storage" or sender in change.parties for change in named)
     if isinstance(body, CreateTable | DropTable | AddColumn | DropColumn) and sender.role == "storage":
         is_allowed = False
     return told if is_allowed else REFUSED

@@ -6,20 +6,32 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
+from crescando.errors import SpecError
 from crescando.routing.batch import Message
 from crescando.routing.rubberband import (
     AddColumn,
     ConfigMessage,
+    Contract,
+    Copy,
     CreateTable,
+    DropChange,
     DropColumn,
     DropTable,
+    Expand,
     Join,
     Leave,
+    MessageId,
+    Ready,
+    Rebalance,
+    Reconfigure,
+    Replace,
     Rubberband,
     Suspect,
+    Transformation,
     Trust,
     encode_message,
 )
+from crescando.routing.rubberband.planner import make_plan
 from crescando.schema import ColumnDef, DataType, TableSchema
 from crescando.types import RING_MAX, KeyRange, MessageKind, ProcessId
 
@@ -111,6 +123,10 @@ def random_config_message(rng: random.Random, config: Rubberband, number: int) -
     supers = sorted(config.supers) or everyone
     some_name = rng.choice(["t", "t1", "t2"])
     body: ConfigMessage
+    if rng.random() < 0.35:
+        keyspace = random_keyspace_message(rng, config, number)
+        if keyspace is not None:
+            return keyspace
     match rng.randrange(16):
         case 0:
             process = ProcessId(rng.choice(["client", "storage", "super", "router"]), f"n{rng.randrange(5)}")
@@ -142,6 +158,73 @@ def random_config_message(rng: random.Random, config: Rubberband, number: int) -
                 # Most worlds keep the client whose data messages the tests route.
                 accused = rng.choice(config.ring.processes)
             return config_message(rng.choice(supers), Suspect(accused), number)
+
+
+def random_transformation(rng: random.Random, config: Rubberband) -> Transformation:
+    """Give any change of the keyspace, possible more often than not."""
+    at = random_position(rng, config)
+    in_ring = rng.choice(config.target.processes)
+    standby = sorted(config.storages - set(config.target.processes) - set(config.ring.processes)) or [in_ring]
+    match rng.randrange(5):
+        case 0 | 4:
+            return Expand(rng.choice(standby), at)
+        case 1:
+            return Contract(in_ring)
+        case 2:
+            return Replace(in_ring, rng.choice(standby))
+    return Rebalance(in_ring, at)
+
+
+def random_keyspace_message(rng: random.Random, config: Rubberband, number: int) -> Message | None:
+    """Give a change that begins, a copy that arrives, or a change that is dropped; mostly a proper one."""
+    everyone = [*sorted(config.members()), OUTSIDER]
+    if config.changes and rng.random() < 0.6:
+        change = rng.choice(config.changes)
+        wanted = change.id if rng.random() < 0.9 else MessageId(CLIENT, 99)
+        if rng.random() < 0.15:
+            sender = rng.choice(everyone)
+            return config_message(sender, DropChange(wanted, "chance"), number)
+        missing = [place for place in range(len(change.copies)) if place not in change.ready] or [0]
+        index = rng.randrange(-1, len(change.copies) + 1) if rng.random() < 0.1 else rng.choice(missing)
+        receiver = change.copies[index].receiver if 0 <= index < len(change.copies) else CLIENT
+        if rng.random() < 0.1:
+            receiver = rng.choice(everyone)
+        return config_message(receiver, Ready(wanted, index), number)
+    transformation = random_transformation(rng, config)
+    failed = frozenset(config.target.processes) - config.storages
+    try:
+        copies = make_plan(config.target, transformation, failed=failed, steps_max=20).copies
+    except SpecError:
+        copies = ()
+    if rng.random() < 0.2:
+        copies = _spoilt(rng, config, copies)
+    layout = config.layout if rng.random() < 0.9 else MessageId(CLIENT, 98)
+    sender = rng.choice(everyone) if rng.random() < 0.1 else CLIENT
+    return config_message(sender, Reconfigure(transformation, copies, layout), number)
+
+
+def _spoilt(rng: random.Random, config: Rubberband, copies: tuple[Copy, ...]) -> tuple[Copy, ...]:
+    """Give an instruction list with a fault, or one that only looks odd."""
+    some = list(copies) or [Copy(config.ring.processes[0], CLIENT, (KeyRange(0, 9),))]
+    place = rng.randrange(len(some))
+    sender, receiver, scope = some[place].sender, some[place].receiver, some[place].scope
+    match rng.randrange(7):
+        case 0:
+            del some[place]
+        case 1:
+            some.append(some[place])
+        case 2:
+            some[place] = Copy(rng.choice(config.ring.processes), receiver, scope)
+        case 3:
+            some[place] = Copy(sender, rng.choice(config.ring.processes), scope)
+        case 4:
+            some[place] = Copy(sender, receiver, scope[1:])
+        case 5:
+            low, high = scope[0]
+            some[place] = Copy(sender, receiver, (KeyRange(low, max(low, high - 1)), *scope[1:]))
+        case _:
+            rng.shuffle(some)
+    return tuple(some)
 
 
 def random_position(rng: random.Random, config: Rubberband) -> int:

@@ -5,9 +5,12 @@ message                may be sent by
 =====================  ====================================================
 read, write            clients
 join                   a process that is no member, for itself, as number 1
-leave                  any member for itself, if it holds no ring position
+leave                  any member for itself, if it holds no ring position and has no part in a change
 suspect, trust         supers, about another member
 create, drop, alter    clients and supers
+reconfigure            clients and supers, planned for the present layout
+ready                  the receiver of a copy under way
+drop                   clients, supers, and who sends or receives in a change
 =====================  ====================================================
 
 Anything else is refused. Messages of processes that are no members are void:
@@ -21,15 +24,20 @@ from crescando.errors import RemoteProtocolError
 from crescando.routing.base import Refusal
 from crescando.routing.batch import Message
 from crescando.routing.rubberband.catalog import Catalog
+from crescando.routing.rubberband.changes import Changes, begun, place_of
 from crescando.routing.rubberband.membership import ROLES, Membership
 from crescando.routing.rubberband.messages import (
     AddColumn,
     ConfigMessage,
     CreateTable,
+    DropChange,
     DropColumn,
     DropTable,
     Join,
     Leave,
+    MessageId,
+    Ready,
+    Reconfigure,
     Suspect,
     Trust,
     decode_message,
@@ -38,7 +46,14 @@ from crescando.routing.rubberband.ring import Ring
 from crescando.types import ProcessId
 
 
-def admitted(message: Message, membership: Membership, ring: Ring, catalog: Catalog) -> ConfigMessage | None:
+def admitted(
+    message: Message,
+    membership: Membership,
+    ring: Ring,
+    catalog: Catalog,
+    changes: Changes,
+    layout: MessageId | None,
+) -> ConfigMessage | None:
     """Decode a configuration message that may take effect; None if it is void.
 
     Raises
@@ -65,12 +80,28 @@ def admitted(message: Message, membership: Membership, ring: Ring, catalog: Cata
                 raise Refusal(f"{sender} cannot leave for {process}")
             if process in ring.processes:
                 raise Refusal(f"{process} cannot leave while it holds a ring position")
+            if any(process in change.parties() for change in changes):
+                raise Refusal(f"{process} cannot leave while it has a part in a change of the keyspace")
         case Suspect(accused) | Trust(accused):
             _check_voter(sender, accused, membership)
         case CreateTable() | DropTable() | AddColumn() | DropColumn():
             if sender.role == "storage":
                 raise Refusal(f"{sender} may not change tables: only clients and supers may")
             catalog.after(body)
+        case Reconfigure(_, _, predecessor):
+            if sender.role == "storage":
+                raise Refusal(f"{sender} may not change the keyspace: only clients and supers may")
+            if predecessor != layout:
+                raise Refusal("the change was planned for a layout that is not the present one; plan again")
+            begun(body, MessageId(sender, message.number), ring, changes, membership)
+        case Ready(wanted, copy):
+            copies = changes[place_of(changes, wanted)].copies
+            if not 0 <= copy < len(copies) or copies[copy].receiver != sender:
+                raise Refusal(f"{sender} is not the receiver of copy {copy}")
+        case DropChange(wanted, _):
+            change = changes[place_of(changes, wanted)]
+            if sender.role == "storage" and sender not in change.parties():
+                raise Refusal(f"{sender} has no part in that change")
     return body
 
 

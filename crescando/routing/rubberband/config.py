@@ -23,16 +23,21 @@ from crescando.routing.base import Refusal, Route, Routes
 from crescando.routing.batch import Message, Submission
 from crescando.routing.rubberband.admission import admitted
 from crescando.routing.rubberband.catalog import EMPTY_CATALOG, Catalog
+from crescando.routing.rubberband.changes import Changes, begun, place_of, receivers, settled, target_of
 from crescando.routing.rubberband.cover import NOWHERE, Cover
 from crescando.routing.rubberband.membership import Membership, Vote
 from crescando.routing.rubberband.messages import (
     AddColumn,
+    ConfigMessage,
     CreateTable,
+    DropChange,
     DropColumn,
     DropTable,
     Join,
     Leave,
     MessageId,
+    Ready,
+    Reconfigure,
     Suspect,
     Trust,
 )
@@ -42,7 +47,7 @@ from crescando.schema import TableSchema
 from crescando.types import KeyRange, MessageKind, ProcessId, Scope
 
 
-class _Encoded(msgspec.Struct, frozen=True, array_like=True, tag="rubberband/1"):
+class _Encoded(msgspec.Struct, frozen=True, array_like=True, tag="rubberband/2"):
     """The canonical form of a configuration: sets as sorted tuples."""
 
     clients: tuple[ProcessId, ...]
@@ -54,6 +59,7 @@ class _Encoded(msgspec.Struct, frozen=True, array_like=True, tag="rubberband/1")
     replication: int
     catalog: Catalog
     layout: MessageId | None
+    changes: Changes
 
 
 # An enumeration's member costs ten times a name of the module.
@@ -82,7 +88,9 @@ class Rubberband:
     membership : Membership
     catalog : Catalog
     layout : MessageId or None
-        The message that last changed who serves which range; None from genesis.
+        The message that last changed who serves which range, or is to; None from genesis.
+    changes : tuple of Change
+        The changes of the keyspace under way, in the order in which they end.
 
     Notes
     -----
@@ -93,6 +101,7 @@ class Rubberband:
     membership: Membership
     catalog: Catalog = EMPTY_CATALOG
     layout: MessageId | None = None
+    changes: Changes = ()
     _memo: _Memo = field(init=False, compare=False, repr=False, default_factory=_Memo)
 
     @classmethod
@@ -162,6 +171,11 @@ class Rubberband:
         return frozenset(self.membership.convicted())
 
     @property
+    def target(self) -> Ring:
+        """The ring after all changes that are under way."""
+        return target_of(self.ring, self.changes)
+
+    @property
     def tables(self) -> tuple[TableSchema, ...]:
         """Every table, by ascending catalog id."""
         return self.catalog.tables
@@ -203,7 +217,7 @@ class Rubberband:
         """
         if message.kind is not _CONFIG:
             return self._data_destset(message)
-        body = admitted(message, self.membership, self.ring, self.catalog)
+        body = self._admitted(message)
         if body is None:
             return NOWHERE
         destinations = self.storages | self.supers
@@ -253,6 +267,7 @@ class Rubberband:
                     self.ring.replication,
                     self.catalog,
                     self.layout,
+                    self.changes,
                 )
             )
         return self._memo.encoded
@@ -269,6 +284,7 @@ class Rubberband:
         try:
             encoded = _DECODER.decode(data)
             ring = Ring(encoded.ids, encoded.processes, encoded.replication)
+            target_of(ring, encoded.changes)
         except (msgspec.MsgspecError, SpecError, ValueError, RecursionError) as error:
             raise RemoteProtocolError(f"malformed configuration: {error}") from error
         membership = Membership(
@@ -277,7 +293,7 @@ class Rubberband:
             frozenset(encoded.supers),
             frozenset(encoded.votes),
         )
-        return cls(ring, membership, encoded.catalog, encoded.layout)
+        return cls(ring, membership, encoded.catalog, encoded.layout, encoded.changes)
 
     def digest(self) -> bytes:
         """Give the 16-byte digest of the canonical encoding."""
@@ -312,44 +328,70 @@ class Rubberband:
 
     def _cover(self) -> Cover:
         if self._memo.cover is None:
-            self._memo.cover = Cover(self.ring, self.storages, self.pending)
+            self._memo.cover = Cover(self.ring, self.storages, self.pending, self._receiving())
         return self._memo.cover
+
+    def _receiving(self) -> dict[ProcessId, int]:
+        """Give the arcs whose writes processes are sent since they are to hold some of them."""
+        found: dict[ProcessId, int] = {}
+        for copy in receivers(self.changes):
+            found[copy.receiver] = found.get(copy.receiver, 0) | self.ring.mask(copy.scope)
+        return found
+
+    def _admitted(self, message: Message) -> ConfigMessage | None:
+        return admitted(message, self.membership, self.ring, self.catalog, self.changes, self.layout)
 
     def _transition(self, message: Message) -> tuple[Self, frozenset[ProcessId]]:
         """Give the next configuration and whom the message makes fail."""
         if message.kind is not _CONFIG:
             return self, frozenset()
         try:
-            body = admitted(message, self.membership, self.ring, self.catalog)
+            body = self._admitted(message)
         except Refusal:
             return self, frozenset()
+        membership, changes, layout = self.membership, self.changes, self.layout
+        at = MessageId(message.sender, message.number)
         match body:
             case None:
                 return self, frozenset()
             case Join(process):
-                membership = self.membership.joined(process)
+                membership = membership.joined(process)
             case Leave(process):
-                membership = self.membership.without(process)
+                membership = membership.without(process)
             case Suspect(accused):
-                membership = self.membership.voted(accused, message.sender)
+                membership = membership.voted(accused, message.sender)
             case Trust(accused):
-                membership = self.membership.withdrawn(accused, message.sender)
+                membership = membership.withdrawn(accused, message.sender)
             case CreateTable() | DropTable() | AddColumn() | DropColumn():
                 return self._sharing(replace(self, catalog=self.catalog.after(body))), frozenset()
-        return self._with_membership(membership.settled(self.ring), message)
+            case Reconfigure():
+                changes, layout = begun(body, at, self.ring, changes, membership), at
+            case Ready(wanted, copy):
+                place = place_of(changes, wanted)
+                changes = (*changes[:place], changes[place].readied(copy), *changes[place + 1 :])
+            case DropChange(wanted, _):
+                changes = changes[: place_of(changes, wanted)]
+        return self._settled(changes, membership, layout, at)
 
-    def _with_membership(self, membership: Membership, message: Message) -> tuple[Self, frozenset[ProcessId]]:
-        if membership == self.membership:
-            return self, frozenset()
+    def _settled(
+        self, changes: Changes, membership: Membership, layout: MessageId | None, at: MessageId
+    ) -> tuple[Self, frozenset[ProcessId]]:
+        """Give the configuration with all consequences of a message at a place, and whom it makes fail."""
+        ring, left, membership, is_new_layout = settled(self.ring, changes, membership)
         gone = frozenset(process for process in self.members() if process not in membership)
-        layout = self.layout
-        if not gone.isdisjoint(self.ring.processes):
-            layout = MessageId(message.sender, message.number)
-        return self._sharing(replace(self, membership=membership, layout=layout)), gone
+        if is_new_layout or len(changes) < len(self.changes):
+            layout = at
+        after = replace(self, ring=ring, membership=membership, layout=layout, changes=left)
+        return (self if after == self else self._sharing(after)), gone
 
     def _sharing(self, after: Self) -> Self:
         """Let the next configuration keep this one's routing tables if the same hold for it."""
-        if after.storages == self.storages and after.pending == self.pending:
+        if (
+            after.storages == self.storages
+            and after.pending == self.pending
+            and after.ring == self.ring
+            and after.changes == self.changes
+        ):
             # Worked out now, if need be: routers that begin with the same value then share it.
             after._memo.cover = self._cover()
         return after

@@ -5,8 +5,9 @@ the pending ones (see `membership`); what it remembers are answers it would give
 again, so sharing one is safe and forgetting them is harmless. It works on the
 circle of primary partitions, where every process owns f consecutive ones.
 
-*Writes* (RB13 §6.2, Alg. 3) go to every live owner of every touched arc. The
-first live owner of an arc in successor order reports on it.
+*Writes* (RB13 §6.2, Alg. 3) go to every live owner of every touched arc, and to
+whoever receives a part of one (see `changes`). The first live owner of an arc in
+successor order reports on it.
 
 *Reads* go to a minimum set of live owners that covers the touched arcs. Such a
 set is found from a *start*, a live owner of the lowest touched arc (any live
@@ -48,6 +49,8 @@ RUNS_KEPT_MAX = 8
 NOWHERE: Mapping[ProcessId, Scope] = MappingProxyType({})
 """Where void messages go."""
 
+NOBODY: Mapping[ProcessId, int] = MappingProxyType({})
+
 _WRITE = -1
 _UNAVAILABLE = -2
 """In place of the start of a read, for the routes that have none."""
@@ -63,6 +66,8 @@ class Cover:
         The processes that have not failed; others may be among them.
     pending : frozenset of ProcessId
         Live ring members that do not answer but may not be suspected.
+    receiving : mapping of ProcessId to int, optional
+        The arcs, as masks, whose writes go to processes that do not own them yet.
 
     Attributes
     ----------
@@ -70,8 +75,15 @@ class Cover:
         `n_choices` of each single arc.
     """
 
-    def __init__(self, ring: Ring, live: frozenset[ProcessId], pending: frozenset[ProcessId]) -> None:
+    def __init__(
+        self,
+        ring: Ring,
+        live: frozenset[ProcessId],
+        pending: frozenset[ProcessId],
+        receiving: Mapping[ProcessId, int] = NOBODY,
+    ) -> None:
         self.ring = ring
+        self._receiving = tuple(sorted(receiving.items()))
         n, f = len(ring.ids), ring.replication
         window = (1 << f) - 1
         self._n = n
@@ -157,13 +169,15 @@ class Cover:
         primaries = self.ring.primaries_of(arcs)
         if primaries & self._unwritable:
             return self._refusal(arcs, self._unwritable, "a replica that must be written does not answer")
-        return MappingProxyType(
-            {
-                process: self._scope(arcs, primaries & self._reports[k])
-                for k, process in enumerate(self.ring.processes)
-                if self._live[k] and self._owned[k] & primaries
-            }
-        )
+        reports = {
+            process: self._scope(arcs, primaries & self._reports[k])
+            for k, process in enumerate(self.ring.processes)
+            if self._live[k] and self._owned[k] & primaries
+        }
+        for process, received in self._receiving:
+            if received & arcs:
+                reports.setdefault(process, ())
+        return MappingProxyType(reports)
 
     def _read(self, arcs: int, start: int, turn: int) -> Route:
         primaries = self.ring.primaries_of(arcs)

@@ -135,15 +135,15 @@ class Difference:
 
     def held(self, process: ProcessId) -> int:
         """Give the pieces that a process owns before."""
-        return self._mask(self.before.owned_arcs(process))
+        return self.pieces_of(self.before.owned_arcs(process))
 
     def gained(self, process: ProcessId) -> int:
         """Give the pieces that a process owns after and not before."""
-        return self._mask(self.after.owned_arcs(process)) & ~self.held(process)
+        return self.pieces_of(self.after.owned_arcs(process)) & ~self.held(process)
 
     def lost(self, process: ProcessId) -> int:
         """Give the pieces that a process owns before and not after."""
-        return self.held(process) & ~self._mask(self.after.owned_arcs(process))
+        return self.held(process) & ~self.pieces_of(self.after.owned_arcs(process))
 
     def scope(self, mask: int) -> Scope:
         """Give a set of pieces as maximal ranges."""
@@ -157,7 +157,8 @@ class Difference:
                 merged.append(piece)
         return tuple(merged)
 
-    def _mask(self, ranges: Sequence[KeyRange]) -> int:
+    def pieces_of(self, ranges: Sequence[KeyRange]) -> int:
+        """Give the pieces that lie in some ranges wholly."""
         mask = 0
         for index, (low, high) in enumerate(self.pieces):
             if any(a <= low and high <= b for a, b in ranges):

@@ -2,8 +2,7 @@
 
 Rules of the file: a message is a frozen value with a tag of its own on the wire;
 decoding checks types and nothing else, and what a message *means* is decided by
-the configuration at the message's prefix. Keyspace messages (expand, contract,
-replace, rebalance, and the steps of a move) will join the union `ConfigMessage`.
+the configuration at the message's prefix.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from crescando.errors import RemoteProtocolError
+from crescando.routing.rubberband.keyspace import Copy, Transformation
 from crescando.schema import ColumnDef, TableSchema
 from crescando.types import ProcessId
 
@@ -64,7 +64,7 @@ class CreateTable(msgspec.Struct, frozen=True, array_like=True, tag="create"):
 
 
 class DropTable(msgspec.Struct, frozen=True, array_like=True, tag="drop"):
-    """Drop a table by name."""
+    """DropChange a table by name."""
 
     name: str
 
@@ -77,14 +77,46 @@ class AddColumn(msgspec.Struct, frozen=True, array_like=True, tag="add_column"):
 
 
 class DropColumn(msgspec.Struct, frozen=True, array_like=True, tag="drop_column"):
-    """Drop a column that is no key."""
+    """DropChange a column that is no key."""
 
     table: str
     column: str
 
 
+class Reconfigure(msgspec.Struct, frozen=True, array_like=True, tag="reconfigure"):
+    """Begin a change of the keyspace: expand, contract, replace or rebalance (RB13 §6.4).
+
+    Attributes
+    ----------
+    transformation : Transformation
+    copies : tuple of Copy
+        The instruction list; see `planner`.
+    predecessor : MessageId or None
+        The layout that it was planned for; void for any other (RB13 §6.4, footnote 4).
+    """
+
+    transformation: Transformation
+    copies: tuple[Copy, ...]
+    predecessor: MessageId | None
+
+
+class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
+    """A receiver holds all of a copy, and has executed every write to it that came before this."""
+
+    change: MessageId
+    copy: int
+
+
+class DropChange(msgspec.Struct, frozen=True, array_like=True, tag="drop_change"):
+    """A change cannot or shall not go on: of a party, of a super, or of an administrator's client."""
+
+    change: MessageId
+    reason: str
+
+
 CatalogMessage = CreateTable | DropTable | AddColumn | DropColumn
-ConfigMessage = Join | Leave | Suspect | Trust | CatalogMessage
+KeyspaceMessage = Reconfigure | Ready | DropChange
+ConfigMessage = Join | Leave | Suspect | Trust | CatalogMessage | KeyspaceMessage
 
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 _DECODER: msgspec.msgpack.Decoder[ConfigMessage] = msgspec.msgpack.Decoder(ConfigMessage)

@@ -12,14 +12,19 @@ from collections.abc import Callable
 
 from crescando.routing.base import Config
 from crescando.routing.batch import Message
+from crescando.routing.rubberband.keyspace import Rebalance
 from crescando.routing.rubberband.messages import (
     AddColumn,
     ConfigMessage,
     CreateTable,
+    DropChange,
     DropColumn,
     DropTable,
     Join,
     Leave,
+    MessageId,
+    Ready,
+    Reconfigure,
     Suspect,
     Trust,
     encode_message,
@@ -63,7 +68,12 @@ def draw_ranges(rng: random.Random) -> tuple[KeyRange, ...]:
 def _draw_body(rng: random.Random, config: Config, sender: ProcessId) -> ConfigMessage:
     everyone = sorted(config.members())
     name = f"t{rng.randrange(TABLES)}"
-    match rng.randrange(10):
+    match rng.randrange(12):
+        case 10:
+            return Reconfigure(Rebalance(rng.choice(everyone), rng.randrange(RING_MAX)), (), None)
+        case 11:
+            change = MessageId(rng.choice(everyone), rng.randrange(9))
+            return Ready(change, rng.randrange(3)) if rng.random() < 0.5 else DropChange(change, "by chance")
         case 0 | 1 | 2 | 3:
             return Suspect(rng.choice(everyone))
         case 4:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from crescando.routing.base import Refusal, Routes, destset
 from crescando.routing.batch import Message, submission
-from crescando.routing.rubberband import Rubberband, cover, run
-from crescando.types import FULL_RING, KeyRange, MessageKind
+from crescando.routing.rubberband import Join, Rubberband, cover, run
+from crescando.types import FULL_RING, KeyRange, MessageKind, ProcessId
 from tests.routing.twin import (
     REFUSED,
     convicted,
@@ -26,10 +28,12 @@ from tests.routing.twin import (
 from tests.routing.worlds import (
     CLIENT,
     OUTSIDER,
+    config_message,
     data_message,
     random_config,
     random_config_message,
     random_data_message,
+    random_keyspace_message,
     random_ring,
     storage,
 )
@@ -120,19 +124,68 @@ def test_configuration_messages_do_what_the_twin_does(seed: int) -> None:
     rng = random.Random(seed)
     config = random_ring(rng)
     for number in range(2, 60):
-        message = random_config_message(rng, config, number)
-        view = view_of(config)
-        before = config.encode()
+        config = _step(rng, config, random_config_message(rng, config, number))
 
-        route, suspects, config = destset(config, message), config.suspects(message), config.apply(message)
 
-        assert plain(route) == twin_destset(view, message), f"seed {seed}, number {number}"
-        assert suspects == twin_suspects(view, message)
-        expected, seen = twin_after(view, message), view_of(config)
-        assert (seen.everyone, seen.votes) == (expected.everyone, expected.votes)
-        assert config.pending == convicted(seen)
-        if isinstance(route, Refusal) or not route:
-            assert config.encode() == before
+@pytest.mark.parametrize("seed", SEEDS)
+def test_changes_of_the_keyspace_do_what_the_twin_does(seed: int) -> None:
+    for _ in _walk_of_changes(random.Random(seed)):
+        """Each step is compared with the twin's."""
+
+
+def _walk_of_changes(rng: random.Random) -> Iterator[tuple[Rubberband, Message, Rubberband]]:
+    """Go on from a ring with processes on standby, mostly by messages about its keyspace."""
+    config = random_ring(rng)
+    for place in range(4):
+        process = ProcessId("storage", f"n{place}")
+        config = config.apply(config_message(process, Join(process)))
+    for number in range(2, 40):
+        message = random_keyspace_message(rng, config, number)
+        if message is None or rng.random() < 0.15:
+            message = random_config_message(rng, config, number)
+        before, config = config, _step(rng, config, message)
+        yield before, message, config
+
+
+def _step(rng: random.Random, config: Rubberband, message: Message) -> Rubberband:
+    """Apply a message; the twin must say the same of it, and of a data message behind it."""
+    view = view_of(config)
+    before = config.encode()
+
+    route, suspects, after = destset(config, message), config.suspects(message), config.apply(message)
+
+    assert plain(route) == twin_destset(view, message)
+    assert suspects == twin_suspects(view, message)
+    expected, seen = twin_after(view, message), view_of(after)
+    assert replace(seen, tables=()) == replace(expected, tables=())
+    assert after.pending == convicted(seen)
+    if isinstance(route, Refusal) or not route:
+        assert after.encode() == before
+    data = random_data_message(rng, after)
+    assert plain(destset(after, data)) == twin_destset(seen, data)
+    return after
+
+
+def test_random_changes_meet_the_hard_cases() -> None:
+    met: Counter[str] = Counter()
+    for seed in SEEDS:
+        for before, message, after in _walk_of_changes(random.Random(seed)):
+            n_ended = before.ring != after.ring
+            n_left = len(after.changes) - len(before.changes)
+            if n_left == 1:
+                met[f"begins as {min(len(after.changes), 3)}"] += 1
+            met["refused"] += isinstance(destset(before, message), Refusal)
+            met["ends"] += n_ended
+            met["ends with others"] += n_ended and n_left < -1
+            met["dropped"] += not n_ended and n_left < 0
+            met["one of several dropped"] += not n_ended and n_left < 0 < len(after.changes)
+            met["goes on beside a failure"] += bool(after.changes) and len(after.storages) < len(
+                before.storages
+            )
+            met["waits for one it builds on"] += any(change.is_complete for change in after.changes)
+
+    assert min(met.values()) >= 15, met
+    assert min(met["begins as 1"], met["refused"], met["ends"], met["dropped"]) > 150, met
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -165,7 +218,14 @@ def test_scopes_partition_the_touched_arcs_among_owners(seed: int) -> None:
             assert all(route.values())
         else:
             writers = {process for piece in touched for process in owners[piece]} & config.storages
-            assert set(route) == writers
+            copies = [copy for change in config.changes for copy in change.copies]
+            arcs = [KeyRange(*piece) for piece in touched]
+            receiving = {copy.receiver for copy in copies if _overlap(copy.scope, arcs)}
+            assert set(route) == writers | receiving
+
+
+def _overlap(some: Sequence[KeyRange], others: Sequence[KeyRange]) -> bool:
+    return any(a.low <= b.high and b.low <= a.high for a in some for b in others)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
