@@ -24,6 +24,8 @@ CONTRACTS = (
     "routing.base",
     "routing.batch",
     "engine.base",
+    "engine.calls",
+    "engine.operations",
     "engine.statement",
     "engine.written",
     "client.base",

@@ -106,7 +106,8 @@ class EngineSide:
         self._position += len(parameters)
         numbers = np.arange(begin, begin + len(parameters))
         columns = self._columns(shape, parameters)
-        return [Operations(numbers, numbers, CLIENT, shape, scope, columns)]
+        whole = np.zeros(len(numbers), np.int64)
+        return [Operations(numbers, numbers, CLIENT, shape, whole, (scope,), columns)]
 
     def _columns(self, shape: Shape, parameters: Sequence[tuple[Any, ...]]) -> tuple[Column, ...]:
         kinds = {each.index: each.type for each in make_plan(shape, self.schema).parameters}

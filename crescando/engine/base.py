@@ -220,11 +220,12 @@ class Engine(Protocol):
 
         Parameters
         ----------
-        operations : sequence of Operation or Operations
+        operations : sequence of Operation, Operations or Interleaved
             Ascending in position; writes above everything executed before, reads above
             every write executed before. A run stands for its operations one after the
-            other. The writes of a transaction share a position and follow one another;
-            if one of them cannot be executed at all, none is.
+            other, interleaved ones for theirs in the order of their places. The writes of
+            a transaction share a position and follow one another; if one of them cannot be
+            executed at all, none is.
         cancelled : callable, optional
             Reads that it gives may be left unanswered; nothing else depends on it.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,10 @@ class Lists:
     has_null: NDArray[np.bool_]
 
 
+Piece = Sequence[tuple[Any, ...]] | Operations
+"""Parameters: a tuple for each operation, or a run's columns."""
+
+
 class Constants:
     """Parameters by operation, converted at first use.
 
@@ -54,7 +59,7 @@ class Constants:
         How many operations there are.
     """
 
-    def __init__(self, given: Sequence[Sequence[tuple[Any, ...]] | Operations]) -> None:
+    def __init__(self, given: Sequence[Piece]) -> None:
         self._given = given
         self.n = sum(map(len, given))
         self._scalars: dict[Parameter, Value] = {}
@@ -64,8 +69,8 @@ class Constants:
         """Give one parameter of every operation; shape (n_operations,)."""
         found = self._scalars.get(parameter)
         if found is None:
-            pieces = [_scalar(piece, parameter) for piece in self._given]
-            found = self._scalars[parameter] = concatenate(pieces, [len(piece) for piece in self._given])
+            pieces = [_scalar(list(some), parameter) for _, some in groupby(self._given, _is_run)]
+            found = self._scalars[parameter] = concatenate(pieces, [len(piece.data) for piece in pieces])
         return found
 
     def many(self, parameter: Parameter) -> Lists:
@@ -111,17 +116,21 @@ class Constants:
                 yield row[parameter.index]
 
 
-def _scalar(piece: Sequence[tuple[Any, ...]] | Operations, parameter: Parameter) -> Value:
-    """Give one parameter of every operation of a piece."""
-    index = parameter.index
-    if not isinstance(piece, Operations):
-        return as_value([row[index] for row in piece], parameter.type)
-    column = piece.parameters[index]
-    _check_column(column, parameter.type)
-    value = from_column(column)
-    if parameter.type is DataType.FLOAT32:
-        value = Value(value.type, value.data.astype(np.float64), value.valid)
-    return value
+def _is_run(piece: Piece) -> bool:
+    return isinstance(piece, Operations)
+
+
+def _scalar(pieces: list[Piece], parameter: Parameter) -> Value:
+    """Give one parameter of every operation of some pieces: all of them runs, or none."""
+    index, columns = parameter.index, []
+    rows: list[Any] = []
+    for piece in pieces:
+        if isinstance(piece, Operations):
+            _check_column(piece.parameters[index], parameter.type)
+            columns.append(piece.parameters[index])
+        else:
+            rows.extend([row[index] for row in piece])
+    return from_column(Column.join(columns)) if columns else as_value(rows, parameter.type)
 
 
 def _check_column(column: Column, kind: DataType) -> None:

@@ -19,7 +19,6 @@ from crescando.engine.conversion import domain_errors
 from crescando.engine.dictionary import Pool
 from crescando.engine.functions import Cause
 from crescando.engine.group import Group
-from crescando.engine.heap import Texts
 from crescando.engine.index import PointIndex
 from crescando.engine.kernels.texts import mix
 from crescando.engine.keys import I64, order_keys
@@ -80,7 +79,7 @@ def arrive(group: Group, table: Table, arcs: Sequence[KeyRange]) -> Incoming:
     operation = np.repeat(group.every, lengths)
     ordinal = np.arange(len(operation)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     given = {
-        column_id: _join(table.types[column_id], [columns[place] for columns in rows])
+        column_id: Column.join([columns[place] for columns in rows])
         for place, column_id in enumerate(shape.columns)
     }
     partition_id = schema.column(schema.partition_key).id
@@ -103,23 +102,6 @@ def arrive(group: Group, table: Table, arcs: Sequence[KeyRange]) -> Incoming:
     return Incoming(
         group, operation, values, position[owned], arc[owned], error, missing, np.full(len(operation), -1)
     )
-
-
-def _join(kind: DataType, columns: list[Column]) -> Column:
-    """Put columns of many operations end to end, with their dictionaries."""
-    if len(columns) == 1:
-        return columns[0]
-    values = np.concatenate([column.values for column in columns])
-    valid = None
-    if any(column.valid is not None for column in columns):
-        valid = np.concatenate(
-            [np.ones(len(c.values), np.bool_) if c.valid is None else c.valid for c in columns]
-        )
-    if not kind.is_textual:
-        return Column(kind, values, valid)
-    sizes = np.array([len(column.texts) for column in columns])
-    starts = np.repeat(np.cumsum(sizes) - sizes, [len(column.values) for column in columns])
-    return Column(kind, starts + values, valid, Texts.join([column.texts for column in columns]))
 
 
 def _arc_of(position: U64, arcs: Sequence[KeyRange]) -> I64:

@@ -1,9 +1,10 @@
 """Many operations at once, column by column; and the operations of a batch by shape.
 
-Rules of the file: an entry of a batch is one operation, or a run of operations
-of one sender and shape that follow one another in the order. What either form
-says is the same; runs say it without a Python object for each operation. From
-here on the operations of a shape are parallel arrays (`Members`).
+Rules of the file: an entry of a batch is one operation, a run of operations of
+one sender and shape, or several of these whose operations alternate in the
+order. What each form says is the same; runs say it without a Python object for
+each operation. From here on the operations of a shape are parallel arrays
+(`Members`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ V = TypeVar("V", ProcessId, Scope)
 
 
 class Operations(msgspec.Struct, frozen=True):
-    """Delivered operations of one sender, shape and scope that follow one another.
+    """Delivered operations of one sender and shape, in order.
 
     Only for statements whose parameters are single values: no insert, no
     upsert, no IN.
@@ -36,7 +37,9 @@ class Operations(msgspec.Struct, frozen=True):
         Positions ascend; see `Operation`.
     sender : ProcessId
     shape : Shape
-    scope : Scope
+    scope : ndarray of int64, shape (n,)
+        Index into `scopes`.
+    scopes : tuple of Scope
     parameters : tuple of Column, each of length n
         By `Parameter.index`.
     """
@@ -45,11 +48,12 @@ class Operations(msgspec.Struct, frozen=True):
     number: I64
     sender: ProcessId
     shape: Shape
-    scope: Scope
+    scope: I64
+    scopes: tuple[Scope, ...]
     parameters: tuple[Column, ...]
 
     def __post_init__(self) -> None:
-        lengths = {len(self.position), len(self.number), *map(len, self.parameters)}
+        lengths = {len(self.position), len(self.number), len(self.scope), *map(len, self.parameters)}
         if len(lengths) != 1:
             raise StatementError(f"columns of a run of operations have different lengths: {sorted(lengths)}")
 
@@ -58,41 +62,95 @@ class Operations(msgspec.Struct, frozen=True):
 
     def keep(self, kept: Mask) -> Operations:
         """Give some of them; `kept` has shape (n,)."""
-        columns = tuple(
-            Column(
-                column.type,
-                column.values[kept],
-                None if column.valid is None else column.valid[kept],
-                column.dictionary,
-            )
-            for column in self.parameters
-        )
-        position, number = self.position[kept], self.number[kept]
-        return Operations(position, number, self.sender, self.shape, self.scope, columns)
+        return self._picked(kept, tuple(column.keep(kept) for column in self.parameters))
+
+    def cut(self, start: int, stop: int) -> Operations:
+        """Give operations ``start:stop``, as far as that is easy without the texts of others."""
+        columns = tuple(column.slice_apart(start, stop) for column in self.parameters)
+        return self._picked(slice(start, stop), columns)
+
+    def _picked(self, places: slice | Mask, columns: tuple[Column, ...]) -> Operations:
+        position, number, scope = self.position[places], self.number[places], self.scope[places]
+        return Operations(position, number, self.sender, self.shape, scope, self.scopes, columns)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Give the parameters of each."""
+        columns = [column.to_list() for column in self.parameters]
+        return list(zip(*columns, strict=True)) if columns else [()] * len(self)
 
     def split(self) -> list[Operation]:
         """Give the same operations one by one."""
-        columns = [column.to_list() for column in self.parameters]
-        rows: Iterable[tuple[Any, ...]] = zip(*columns, strict=True) if columns else [()] * len(self)
-        named = zip(self.position.tolist(), self.number.tolist(), rows, strict=True)
+        position, number, scope = self.position.tolist(), self.number.tolist(), self.scope.tolist()
+        named = zip(position, number, self.rows(), scope, strict=True)
         return [
-            Operation(position, self.sender, number, self.shape, row, self.scope)
-            for position, number, row in named
+            Operation(position, self.sender, number, self.shape, row, self.scopes[scope])
+            for position, number, row, scope in named
         ]
 
 
-Entry = Operation | Operations
+Part = Operations | tuple[Operation, ...]
+"""Operations of one sender and shape, in order."""
+
+
+class Interleaved(msgspec.Struct, frozen=True):
+    """Operations of one sender that alternate in the order, part by part.
+
+    Attributes
+    ----------
+    parts : tuple of (Operations, or tuple of Operation)
+        Operations that stand alone; none is empty.
+    places : tuple of ndarray of int64
+        For each part the places of its operations among all of these: ascending,
+        and no two alike in any parts.
+    """
+
+    parts: tuple[Part, ...]
+    places: tuple[I64, ...]
+
+    @property
+    def sender(self) -> ProcessId:
+        """Who sent them."""
+        first = self.parts[0]
+        return first.sender if isinstance(first, Operations) else first[0].sender
+
+    def ranks(self) -> list[I64]:
+        """Give for each part which of all these operations, counted in order, its own are."""
+        whole = np.concatenate(self.places)
+        ranks = np.empty(len(whole), np.int64)
+        ranks[np.argsort(whole)] = np.arange(len(whole))
+        return np.split(ranks, np.cumsum([len(places) for places in self.places])[:-1])
+
+    def split(self) -> list[Operation]:
+        """Give the same operations one by one."""
+        every = [operation for part in self.parts for operation in _alone(part)]
+        return [every[place] for place in np.argsort(np.concatenate(self.places)).tolist()]
+
+
+def _alone(part: Part) -> Sequence[Operation]:
+    return part.split() if isinstance(part, Operations) else part
+
+
+Entry = Operation | Operations | Interleaved
 
 
 def singles(entries: Iterable[Entry]) -> list[Operation]:
     """Give the operations of a batch one by one."""
     found: list[Operation] = []
     for entry in entries:
-        if isinstance(entry, Operations):
-            found.extend(entry.split())
-        else:
+        if isinstance(entry, Operation):
             found.append(entry)
+        else:
+            found.extend(entry.split())
     return found
+
+
+def last_position(entry: Entry) -> int:
+    """Give the position of an entry's last operation."""
+    if isinstance(entry, Operation):
+        return entry.position
+    if isinstance(entry, Operations):
+        return int(entry.position[-1])
+    return max(int(p.position[-1]) if isinstance(p, Operations) else p[-1].position for p in entry.parts)
 
 
 @dataclass(slots=True)
@@ -198,37 +256,54 @@ def by_shape(entries: Sequence[Entry]) -> list[tuple[Shape, Members]]:
     bunches: dict[int, _Bunch] = {}
     start = place = 0
     for at, entry in enumerate(entries):
-        if isinstance(entry, Operations):
-            _take_singles(bunches, entries[start:at], place - (at - start))
-            start = at + 1
-            bunch = bunches.setdefault(id(entry.shape), _Bunch(entry.shape))
-            bunch.order.append(np.arange(place, place + len(entry)))
-            bunch.given.append(entry)
-            place += len(entry)
-        else:
+        if isinstance(entry, Operation):
             place += 1
-    _take_singles(bunches, entries[start:], place - (len(entries) - start))
+            continue
+        alone = entries[start:at]
+        _take(bunches, alone, np.arange(place - len(alone), place))
+        start = at + 1
+        parts, ranks = _parts(entry)
+        for part, rank in zip(parts, ranks, strict=True):
+            _take(bunches, part, rank + place)
+        place += sum(map(len, parts))
+    alone = entries[start:]
+    _take(bunches, alone, np.arange(place - len(alone), place))
     return [(bunch.shape, _members(bunch)) for bunch in bunches.values()]
 
 
-def _take_singles(bunches: dict[int, _Bunch], some: Sequence[Any], first: int) -> None:
-    """Sort consecutive single operations into their bunches."""
-    if not some:
-        return
+def _parts(entry: Operations | Interleaved) -> tuple[Sequence[Part], list[I64]]:
+    """Give the parts of an entry, and where the operations of each come in it."""
+    if isinstance(entry, Interleaved):
+        return entry.parts, entry.ranks()
+    return (entry,), [np.arange(len(entry))]
+
+
+def _take(bunches: dict[int, _Bunch], some: Sequence[Any] | Operations, order: I64) -> None:
+    """Take a run, or single operations, at some places in the batch."""
+    if isinstance(some, Operations):
+        bunch = bunches.setdefault(id(some.shape), _Bunch(some.shape))
+        bunch.order.append(order)
+        bunch.given.append(some)
+    elif some:
+        _take_singles(bunches, some, order)
+
+
+def _take_singles(bunches: dict[int, _Bunch], some: Sequence[Any], order: I64) -> None:
+    """Sort single operations into their bunches."""
     shapes = list(map(attrgetter("shape"), some))
     ids = np.fromiter(map(id, shapes), np.int64, len(some))
     if (ids == ids[0]).all():
         bunch = bunches.setdefault(int(ids[0]), _Bunch(shapes[0]))
-        bunch.order.append(np.arange(first, first + len(some)))
+        bunch.order.append(order)
         bunch.given.append(list(some))
         return
-    order = np.argsort(ids, kind="stable")
-    ordered = ids[order]
+    by_id = np.argsort(ids, kind="stable")
+    ordered = ids[by_id]
     starts = np.append(True, ordered[1:] != ordered[:-1]).nonzero()[0]
-    for places in sorted(np.split(order, starts[1:]), key=lambda places: int(places[0])):
+    for places in sorted(np.split(by_id, starts[1:]), key=lambda places: int(places[0])):
         shape = shapes[int(places[0])]
         bunch = bunches.setdefault(id(shape), _Bunch(shape))
-        bunch.order.append(places + first)
+        bunch.order.append(order[places])
         bunch.given.append([some[place] for place in places.tolist()])
 
 
@@ -248,16 +323,16 @@ def _numbered(items: Sequence[V]) -> tuple[I64, list[V]]:
 
 def _members(bunch: _Bunch) -> Members:
     pieces = [_piece(given, order) for given, order in zip(bunch.given, bunch.order, strict=True)]
-    return join(pieces)
+    return merge(pieces)
 
 
 def _piece(given: list[Operation] | Operations, order: I64) -> Members:
     n = len(given)
     if isinstance(given, Operations):
-        zeros = np.zeros(n, np.int64)
-        senders, scopes = [given.sender], [given.scope]
+        step, sender = np.full(n, -1), np.zeros(n, np.int64)
+        senders, scopes = [given.sender], list(given.scopes)
         return Members(
-            order, given.position, given.number, np.full(n, -1), zeros, zeros, senders, scopes, [given]
+            order, given.position, given.number, step, sender, given.scope, senders, scopes, [given]
         )
     sender, senders = _numbered(list(map(attrgetter("sender"), given)))
     scope, scopes = _numbered(list(map(attrgetter("scope"), given)))
@@ -280,9 +355,7 @@ def merge(pieces: Sequence[Members]) -> Members:
 
 def _rows(given: list[tuple[Any, ...]] | Operations) -> list[tuple[Any, ...]]:
     """Give the parameters of each operation of a piece."""
-    if isinstance(given, Operations):
-        return [operation.parameters for operation in given.split()]
-    return given
+    return given.rows() if isinstance(given, Operations) else given
 
 
 def join(pieces: Sequence[Members]) -> Members:

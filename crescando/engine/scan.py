@@ -23,7 +23,7 @@ from crescando.engine.explain import explain
 from crescando.engine.export import export_columns
 from crescando.engine.group import Group, cover
 from crescando.engine.keys import Mask
-from crescando.engine.operations import Entry, Members, Operations, by_shape, merge
+from crescando.engine.operations import Entry, Members, by_shape, last_position, merge
 from crescando.engine.parallel import IN_TURN, Workers
 from crescando.engine.plan import Plan, make_plan
 from crescando.engine.statement import Column, Shape
@@ -104,8 +104,7 @@ class ScanEngine:
             kept = _without(groups, refused) if refused else groups
             if kept:
                 self._execute_on(table, kept, n_operations, answers, cancelled)
-        last = operations[-1]
-        self._executed = int(last.position[-1]) if isinstance(last, Operations) else last.position
+        self._executed = last_position(operations[-1])
         self._count(n_operations)
         return answers.results(self._executed)
 

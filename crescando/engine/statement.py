@@ -232,6 +232,39 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
         valid = None if self.valid is None else self.valid[start:stop]
         return Column(self.type, self.values[start:stop], valid, self.dictionary)
 
+    def slice_apart(self, start: int, stop: int) -> Column:
+        """Give rows ``start:stop``, without other rows' texts if each row has its own in their order."""
+        part = self.slice(start, stop)
+        codes, n = part.values, stop - start
+        if n == 0 or len(self.dictionary) <= n:
+            return part
+        first = int(codes[0])
+        if not (codes == np.arange(first, first + n)).all():
+            return part
+        return Column(self.type, codes - codes[0], part.valid, self.texts.slice(first, first + n))
+
+    def keep(self, kept: NDArray[np.bool_]) -> Column:
+        """Give some rows; the dictionary is shared."""
+        valid = None if self.valid is None else self.valid[kept]
+        return Column(self.type, self.values[kept], valid, self.dictionary)
+
+    @staticmethod
+    def join(columns: Sequence[Column]) -> Column:
+        """Put columns of one type end to end, with their dictionaries."""
+        if len(columns) == 1:
+            return columns[0]
+        kind, values = columns[0].type, np.concatenate([column.values for column in columns])
+        valid = None
+        if any(column.valid is not None for column in columns):
+            valid = np.concatenate(
+                [np.ones(len(c.values), np.bool_) if c.valid is None else c.valid for c in columns]
+            )
+        if not kind.is_textual:
+            return Column(kind, values, valid)
+        sizes = np.array([len(column.texts) for column in columns])
+        starts = np.repeat(np.cumsum(sizes) - sizes, [len(column.values) for column in columns])
+        return Column(kind, starts + values, valid, Texts.join([column.texts for column in columns]))
+
     def to_list(self) -> list[Scalar]:
         """Give the physical values as Python objects, None for NULL."""
         if self.type.is_textual:

@@ -4,159 +4,126 @@ Rules of the file: writes enter in the order. A read must see exactly the writes
 so it may overtake other reads, but no write; a write enters when every read before it has.
 Between two writes, each client therefore has a fair share: clients take turns, a few reads
 at a time, and the shapes of one client take turns too, so that neither one client's million
-reads nor its one slow shape holds up anybody else. A cycle is bounded in operations and in
-the time that it is expected to take; whatever comes first in it enters in any case.
+reads nor its one slow shape holds up anybody else. Reads that were delivered between two
+writes of their own client can gain nothing by that: they wait among these (`Mixture`).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 import msgspec
+import numpy as np
 
-from crescando.engine.statement import Kind, Operation, Shape
+from crescando.engine.operations import Entry
+from crescando.engine.statement import Kind, Operation
+from crescando.roles.bunches import WEIGHT_BYTES, Bunch, Mixture
 from crescando.roles.costs import Costs
+from crescando.roles.load import Load
 from crescando.types import ProcessId
 
 C = TypeVar("C")
 """What changes tables, and means nothing here."""
 
+D = TypeVar("D", Bunch, Mixture)
+
 QUANTUM = 64
 """Reads of one client and shape that enter before it is another's turn."""
 
-WEIGHT_BYTES = 1024
-"""So many bytes of an operation count as one more when its time is estimated: an insert has many rows."""
+_READ = Kind.READ
 
 
-class Item(msgspec.Struct, Generic[C], eq=False, gc=False):
-    """One entry of the order.
+class Whole(msgspec.Struct, Generic[C], eq=False, gc=False):
+    """What enters wholly: a transaction, or a change of tables.
 
     Attributes
     ----------
-    work : Operation, tuple of Operation, or a change of tables
-        The writes of a transaction come together and are executed together.
-    position : int
-    n_bytes : int
-        What it takes in memory, about.
-    place : int
-        Among all entries that ever waited.
-    weight : float
-        How many plain operations it counts as.
-    each_s : float
-        The time it was expected to take when it came, the scan apart.
+    work : tuple of Operation, or a change of tables
+    last_position, n_bytes : int
+    expected_s : float
+        The time it was expected to take when it came, the scans apart.
     """
 
-    work: Operation | tuple[Operation, ...] | C
-    position: int
+    work: tuple[Operation, ...] | C
+    last_position: int
     n_bytes: int
-    place: int = 0
-    weight: float = 1.0
-    each_s: float = 0.0
+    expected_s: float = 0.0
+
+    def __len__(self) -> int:
+        return 1
 
     @property
-    def operations(self) -> tuple[Operation, ...]:
-        """Its operations; none if it changes tables."""
-        if isinstance(self.work, Operation):
-            return (self.work,)
-        return self.work if isinstance(self.work, tuple) else ()
+    def entries(self) -> tuple[Operation, ...]:
+        """What the engine is to execute; nothing of a change of tables."""
+        return cast("tuple[Operation, ...]", self.work) if isinstance(self.work, tuple) else ()
+
+
+Waiting = Bunch | Mixture | Whole[C]
 
 
 @dataclass(slots=True)
-class _Queue(Generic[C]):
+class _Queue:
     """Reads of one client between two writes, by shape."""
 
     client: ProcessId
-    by_shape: dict[int, deque[Item[C]]] = field(default_factory=dict)
+    by_shape: dict[int, deque[Bunch]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Run(Generic[C]):
-    """Reads that have no write between them, and the writes behind them that have no read between."""
+    """Reads that have no write between them, and what must come behind them in order."""
 
-    queues: dict[ProcessId, _Queue[C]] = field(default_factory=dict)
-    turns: deque[_Queue[C]] = field(default_factory=deque)
-    writes: deque[Item[C]] = field(default_factory=deque)
+    queues: dict[ProcessId, _Queue] = field(default_factory=dict)
+    turns: deque[_Queue] = field(default_factory=deque)
+    ordered: deque[Waiting[C]] = field(default_factory=deque)
 
 
-class Load:
-    """What a cycle has taken on, and how much more it may.
-
-    Parameters
-    ----------
-    costs : Costs
-    operations_max : int
-    target_s : float
+@dataclass(slots=True)
+class Admitted(Generic[C]):
+    """What shares a cycle.
 
     Attributes
     ----------
-    n : int
-        Operations taken on.
-    weights : dict of int to float
-        By shape: the weight of its operations together.
+    load : Load
+    steps : list of (list of Entry, or a change of tables)
+    upto : int
+        The highest position in it; reads below that may have been left behind, writes are not.
+    n_bytes : int
     """
 
-    def __init__(self, costs: Costs, operations_max: int, target_s: float) -> None:
-        self._costs = costs
-        self._operations_max = operations_max
-        self._target_s = target_s
-        self._scans_s = 0.0
-        self._each_s = 0.0
-        self._has_writes = False
-        self._scanned: set[int] = set()
-        self.n = 0
-        self.weights: dict[int, float] = {}
+    load: Load
+    steps: list[list[Entry] | C] = field(default_factory=list)
+    upto: int = -1
+    n_bytes: int = 0
 
     @property
-    def expected_s(self) -> float:
-        """How long it is expected to take."""
-        return self._scans_s + self._each_s
+    def entries(self) -> list[Entry]:
+        """Everything but changes of tables."""
+        return [entry for step in self.steps if isinstance(step, list) for entry in step]
 
-    def room(self, shape: Shape, weight: float) -> int:
-        """Give how many operations of a shape may enter, each of some weight.
+    def take(self, some: Iterable[Waiting[C]]) -> None:
+        """Add what comes behind all others."""
+        for each in some:
+            self.n_bytes += each.n_bytes
+            self.upto = max(self.upto, each.last_position)
+            if isinstance(each, Whole) and not isinstance(each.work, tuple):
+                self.steps.append(each.work)
+                continue
+            self.add(each.entries)
 
-        Operations may take the target's time, or as long as the scans that they
-        share if that is more: a cycle on a large table is worth its scans. Reads
-        alone lose nothing if some of their shapes are scanned for in the next
-        cycle; behind writes the order would make them wait for ever more cycles.
-        """
-        cost = self._costs.of(shape)
-        scans_s = self._scans_s
-        if id(shape) not in self._scanned:
-            scans_s += cost.scan_s
-            is_alone = shape.kind is Kind.READ and not self._has_writes
-            if is_alone and self.n and scans_s + self._each_s > self._target_s:
-                return 0
-        left_s = max(self._target_s - scans_s, scans_s) - self._each_s
-        room = min(self._operations_max - self.n, int(left_s / (cost.each_s * weight)))
-        return max(room, int(self.n == 0))
-
-    def add(self, operation: Operation, weight: float, n: int = 1) -> None:
-        """Take on one operation, or `n` like it that weigh so much together."""
-        shape = operation.shape
-        cost, key = self._costs.of(shape), id(shape)
-        if key not in self._scanned:
-            self._scanned.add(key)
-            self._scans_s += cost.scan_s
-        self._each_s += cost.each_s * weight
-        self._has_writes = self._has_writes or shape.kind is not Kind.READ
-        self.weights[key] = self.weights.get(key, 0.0) + weight
-        self.n += n
-
-    def has_scan(self, shape: int) -> bool:
-        """Whether a shape's scan is taken on already."""
-        return shape in self._scanned
-
-    def begin_batch(self) -> None:
-        """A table changes: what follows is scanned for apart."""
-        self._scanned.clear()
+    def add(self, entries: Iterable[Entry]) -> None:
+        """Add operations behind all others."""
+        if not self.steps or not isinstance(self.steps[-1], list):
+            self.steps.append([])
+        cast("list[Entry]", self.steps[-1]).extend(entries)
 
 
 class Admission(Generic[C]):
-    """The entries that wait.
+    """The operations that wait.
 
     Parameters
     ----------
@@ -168,7 +135,7 @@ class Admission(Generic[C]):
     Attributes
     ----------
     n, n_bytes : int
-        How many entries wait, and what they take.
+        How many operations wait (a transaction counts as one), and what they take.
     backlog_s : float
         How long they are expected to take, their scans apart.
     """
@@ -180,156 +147,241 @@ class Admission(Generic[C]):
         self._operations_max = operations_max
         self._target_s = target_s
         self._runs: deque[_Run[C]] = deque()
-        self._place = 0
+        self._arrivals = 0
 
     def __len__(self) -> int:
         return self.n
 
     def put(self, work: Operation | Sequence[Operation] | C, position: int, n_bytes: int) -> None:
-        """Let an entry wait behind all others."""
-        self._place += 1
-        kept = tuple(work) if isinstance(work, (list, tuple)) else work
-        item: Item[C] = Item(kept, position, n_bytes, self._place)  # type: ignore[arg-type]
-        item.weight = max(1.0, n_bytes / WEIGHT_BYTES)
-        operations = item.operations
-        if operations:
-            item.each_s = item.weight * self.costs.of(operations[0].shape).each_s
-        self.n += 1
-        self.n_bytes += n_bytes
-        self.backlog_s += item.each_s
-        is_read = len(operations) == 1 and operations[0].shape.kind is Kind.READ
-        if not self._runs or (is_read and self._runs[-1].writes):
-            self._runs.append(_Run())
-        run = self._runs[-1]
-        if not is_read:
-            run.writes.append(item)
+        """Let an operation, a transaction or a change of tables wait behind all others."""
+        if isinstance(work, Operation):
+            self.put_all([Bunch(work.shape, (work,), n_bytes)])
             return
-        read = operations[0]
-        queue = run.queues.get(read.sender)
+        whole: Whole[C] = Whole(cast("C", work), position, n_bytes)
+        if isinstance(work, (list, tuple)):
+            whole.work = tuple(work)
+            weight = max(1.0, n_bytes / WEIGHT_BYTES)
+            whole.expected_s = weight * self.costs.of(work[0].shape).each_s
+        self._come(whole)
+        self._put_in_order(whole)
+
+    def put_all(self, bunches: Sequence[Bunch]) -> None:
+        """Let operations that one client was delivered together wait behind all others.
+
+        Parameters
+        ----------
+        bunches : sequence of Bunch
+            None is empty, and no place is in two of them.
+        """
+        for bunch in bunches:
+            bunch.each_s = bunch.weight * self.costs.of(bunch.shape).each_s
+            self._come(bunch)
+        writes = [bunch for bunch in bunches if not bunch.is_read]
+        if len(writes) == len(bunches) == 1:
+            self._put_in_order(bunches[0])
+        elif writes:
+            self._put_mixed(bunches, writes)
+        else:
+            for bunch in bunches:
+                self._put_reads(bunch)
+
+    def _put_mixed(self, bunches: Sequence[Bunch], writes: Sequence[Bunch]) -> None:
+        """Let reads wait that come before all writes, then what comes between these, then the rest."""
+        first = min(int(bunch.places[0]) for bunch in writes)
+        last = max(int(bunch.places[-1]) for bunch in writes)
+        among, behind = [], []
+        for bunch in bunches:
+            if not bunch.is_read:
+                among.append(bunch)
+                continue
+            start, stop = np.searchsorted(bunch.places, (first, last)).tolist()
+            if start:
+                self._put_reads(bunch.cut(0, start))
+            if start < stop:
+                among.append(bunch.cut(start, stop))
+            if stop < len(bunch):
+                behind.append(bunch.cut(stop, len(bunch)))
+        self._put_in_order(Mixture(among) if len(among) > 1 else among[0])
+        for bunch in behind:
+            self._put_reads(bunch)
+
+    def _put_in_order(self, what: Waiting[C]) -> None:
+        if not self._runs:
+            self._runs.append(_Run())
+        self._runs[-1].ordered.append(what)
+
+    def _put_reads(self, bunch: Bunch) -> None:
+        self._arrivals += 1
+        bunch.arrival = self._arrivals
+        if not self._runs or self._runs[-1].ordered:
+            self._runs.append(_Run())
+        run, client = self._runs[-1], bunch.sender
+        queue = run.queues.get(client)
         if queue is None:
-            queue = run.queues[read.sender] = _Queue(read.sender)
+            queue = run.queues[client] = _Queue(client)
             run.turns.append(queue)
-        items = queue.by_shape.get(id(read.shape))
-        if items is None:
-            items = queue.by_shape[id(read.shape)] = deque()
-        items.append(item)
+        waiting = queue.by_shape.get(id(bunch.shape))
+        if waiting is None:
+            waiting = queue.by_shape[id(bunch.shape)] = deque()
+        waiting.append(bunch)
 
-    def put_all(self, operations: Sequence[Operation], sizes: Sequence[int]) -> None:
-        """Let operations of one client wait behind all others, as `put` does one by one."""
-        shape: Shape | None = None
-        queued: deque[Item[C]] | None = None
-        each_s = 0.0
-        for operation, n_bytes in zip(operations, sizes, strict=True):
-            if operation.shape is not shape:
-                self.put(operation, operation.position, n_bytes)
-                shape, queued = operation.shape, self._queued_last(operation)
-                each_s = self.costs.of(shape).each_s
-                continue
-            if queued is None:
-                self.put(operation, operation.position, n_bytes)
-                continue
-            # Behind a read of the same client and shape, with no write between.
-            self._place += 1
-            weight = n_bytes / WEIGHT_BYTES if n_bytes > WEIGHT_BYTES else 1.0
-            queued.append(Item(operation, operation.position, n_bytes, self._place, weight, weight * each_s))
-            self.n += 1
-            self.n_bytes += n_bytes
-            self.backlog_s += weight * each_s
-
-    def _queued_last(self, operation: Operation) -> deque[Item[C]] | None:
-        """Give the queue in which a read that has just been put waits; None for a write."""
-        if operation.shape.kind is not Kind.READ:
-            return None
-        return self._runs[-1].queues[operation.sender].by_shape[id(operation.shape)]
-
-    def take(self) -> tuple[list[Item[C]], Load]:
-        """Give what shares the next cycle, in order, and what that weighs."""
+    def take(self) -> Admitted[C]:
+        """Give what shares the next cycle, in order."""
         load = Load(self.costs, self._operations_max, self._target_s)
-        taken: list[Item[C]] = []
+        admitted: Admitted[C] = Admitted(load)
         while self._runs:
             run = self._runs[0]
-            start = len(taken)
-            _take_reads(run, load, taken)
-            taken[start:] = sorted(taken[start:], key=attrgetter("place"))
+            reads = _take_reads(run, load)
+            admitted.take(reads)
+            self._gone(reads)
             if run.turns:
                 break
-            _take_writes(run, load, taken)
-            if run.writes:
+            ordered = _take_ordered(run, load)
+            admitted.take(ordered)
+            self._gone(ordered)
+            if run.ordered:
                 break
             self._runs.popleft()
-        self._left(taken)
-        return taken, load
+        return admitted
 
-    def drop(self, client: ProcessId, wanted: Callable[[Operation], bool]) -> list[Item[C]]:
-        """Forget the waiting reads of a client that are not wanted any more; gives them."""
-        dropped: list[Item[C]] = []
+    def drop(self, client: ProcessId, numbers: Collection[int]) -> set[int]:
+        """Forget waiting reads of a client, by their numbers; gives those."""
+        dropped: set[int] = set()
         for run in self._runs:
             queue = run.queues.get(client)
-            if queue is None:
-                continue
-            for key, items in list(queue.by_shape.items()):
-                kept: deque[Item[C]] = deque()
-                for item in items:
-                    (kept if wanted(item.operations[0]) else dropped).append(item)
-                queue.by_shape[key] = kept
-                if not kept:
-                    del queue.by_shape[key]
-            if not queue.by_shape:
-                del run.queues[client]
-                run.turns.remove(queue)
-        self._left(dropped)
-        while self._runs and not (self._runs[0].turns or self._runs[0].writes):
+            if queue is not None:
+                self._drop_from(queue, numbers, dropped)
+                if not queue.by_shape:
+                    del run.queues[client]
+                    run.turns.remove(queue)
+            for place, mixture in enumerate(run.ordered):
+                if isinstance(mixture, Mixture) and mixture.sender == client:
+                    run.ordered[place] = self._without(mixture, numbers, dropped)
+        while self._runs and not (self._runs[0].turns or self._runs[0].ordered):
             self._runs.popleft()
         return dropped
 
-    def _left(self, items: Sequence[Item[C]]) -> None:
-        self.n -= len(items)
-        self.n_bytes -= sum([item.n_bytes for item in items])
+    def _drop_from(self, queue: _Queue, numbers: Collection[int], dropped: set[int]) -> None:
+        for key, waiting in list(queue.by_shape.items()):
+            left = [self._without(bunch, numbers, dropped) for bunch in waiting]
+            queue.by_shape[key] = kept = deque(bunch for bunch in left if len(bunch))
+            if not kept:
+                del queue.by_shape[key]
+
+    def _without(self, what: D, numbers: Collection[int], dropped: set[int]) -> D:
+        """Leave reads out of what waits."""
+        left, gone = what.without_reads(numbers)
+        if gone:
+            dropped.update(gone)
+            self._gone([what])
+            self._come(left)
+        return left
+
+    def _come(self, what: Waiting[C]) -> None:
+        self.n += len(what)
+        self.n_bytes += what.n_bytes
+        self.backlog_s += what.expected_s
+
+    def _gone(self, some: Sequence[Waiting[C]]) -> None:
+        self.n -= sum(map(len, some))
+        self.n_bytes -= sum(map(attrgetter("n_bytes"), some))
         # Sums of many small floats drift.
-        self.backlog_s = max(0.0, self.backlog_s - sum([item.each_s for item in items])) if self.n else 0.0
+        self.backlog_s -= sum(map(attrgetter("expected_s"), some))
+        self.backlog_s = max(0.0, self.backlog_s) if self.n else 0.0
 
 
-def _take_writes(run: _Run[C], load: Load, taken: list[Item[C]]) -> None:
-    """Take writes and changes of tables, in order, while there is room."""
-    while run.writes:
-        item = run.writes[0]
-        operations = item.operations
-        if not operations:
-            load.begin_batch()
-        elif not load.room(operations[0].shape, item.weight):
-            return
-        for operation in operations:
-            load.add(operation, item.weight / len(operations))
-        taken.append(run.writes.popleft())
+def _take_ordered(run: _Run[C], load: Load) -> list[Waiting[C]]:
+    """Take what is in order, while there is room."""
+    taken: list[Waiting[C]] = []
+    while run.ordered:
+        entering, left = _enter(run.ordered[0], load)
+        if entering is not None:
+            taken.append(entering)
+        if left is not None:
+            run.ordered[0] = left
+            break
+        run.ordered.popleft()
+    return taken
 
 
-def _take_reads(run: _Run[C], load: Load, taken: list[Item[C]]) -> None:
-    """Take reads, client by client in turn, while there is room."""
+def _enter(what: Waiting[C], load: Load) -> tuple[Waiting[C] | None, Waiting[C] | None]:
+    """Give what has room, and what has not."""
+    if isinstance(what, Bunch):
+        what.n_entering = min(load.room(what.shape, what.weight), len(what))
+        if not what.n_entering:
+            return None, what
+        load.add(what.shape, what.n_entering * what.weight, what.n_entering)
+        return what.enter()
+    if isinstance(what, Mixture):
+        n = load.room_in_order(what)
+        if not n:
+            return None, what
+        front, rest = what.split(n)
+        for bunch in front.bunches:
+            load.add(bunch.shape, len(bunch) * bunch.weight, len(bunch))
+        return front, rest
+    operations = what.entries
+    if not operations:
+        load.begin_batch()
+        return what, None
+    weight = max(1.0, what.n_bytes / WEIGHT_BYTES)
+    if not load.room(operations[0].shape, weight):
+        return None, what
+    for operation in operations:
+        load.add(operation.shape, weight / len(operations))
+    return what, None
+
+
+def _take_reads(run: _Run[C], load: Load) -> list[Bunch]:
+    """Take reads, client by client in turn, while there is room; gives them as they came."""
+    entering: list[Bunch] = []
     n_in_vain = 0
     while run.turns and n_in_vain < len(run.turns):
         queue = run.turns.popleft()
-        n_in_vain = 0 if _take_turn(queue, load, taken) else n_in_vain + 1
+        n_in_vain = 0 if _take_turn(queue, load, entering) else n_in_vain + 1
         if queue.by_shape:
             run.turns.append(queue)
         else:
             del run.queues[queue.client]
+    taken: list[Bunch] = []
+    for bunch in entering:
+        front, rest = bunch.enter()
+        taken.append(front)
+        if rest is not None:
+            run.queues[bunch.sender].by_shape[id(bunch.shape)][0] = rest
+    return sorted(taken, key=attrgetter("arrival"))
 
 
-def _take_turn(queue: _Queue[C], load: Load, taken: list[Item[C]]) -> bool:
+def _take_turn(queue: _Queue, load: Load, entering: list[Bunch]) -> bool:
     """Take a few reads of one client and shape, of one that is scanned for anyway if it has any."""
     shapes = sorted(queue.by_shape, key=lambda shape: not load.has_scan(shape))
     for key in shapes:
-        items = queue.by_shape[key]
-        first = items[0]
-        room = min(load.room(first.operations[0].shape, first.weight), QUANTUM, len(items))
+        waiting = queue.by_shape[key]
+        first = waiting[0]
+        room = min(load.room(first.shape, first.weight), QUANTUM)
         if room <= 0:
             continue
-        entering = [items.popleft() for _ in range(room)]
-        load.add(first.operations[0], sum([item.weight for item in entering]), room)
-        taken.extend(entering)
+        n, weight = _let_in(waiting, room, entering)
+        load.add(first.shape, weight, n)
         # Its other shapes come first in its next turn.
         del queue.by_shape[key]
-        if items:
-            queue.by_shape[key] = items
+        if waiting:
+            queue.by_shape[key] = waiting
         return True
     return False
+
+
+def _let_in(waiting: deque[Bunch], room: int, entering: list[Bunch]) -> tuple[int, float]:
+    """Let the first reads of a shape enter; gives how many, and their weight."""
+    n, weight = 0, 0.0
+    while waiting and n < room:
+        bunch = waiting[0]
+        some = min(room - n, len(bunch) - bunch.n_entering)
+        if not bunch.n_entering:
+            entering.append(bunch)
+        bunch.n_entering += some
+        n += some
+        weight += some * bunch.weight
+        if bunch.n_entering == len(bunch):
+            waiting.popleft()
+    return n, weight

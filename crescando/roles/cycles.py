@@ -6,12 +6,13 @@ touches nothing but the engine. The driver brings its clock; nothing here has on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from crescando.engine.base import Cancelled, Engine, Explained, Results
-from crescando.engine.statement import Operation, Shape
+from crescando.engine.operations import Entry
+from crescando.engine.statement import Shape
 from crescando.schema import TableSchema
 from crescando.types import ProcessId
 
@@ -47,7 +48,7 @@ class Question:
 class Execution:
     """One cycle's work: runs of operations, and catalog changes between them."""
 
-    steps: tuple[tuple[Operation, ...] | TableChange, ...]
+    steps: tuple[Sequence[Entry] | TableChange, ...]
     upto: int
     cancelled: Cancelled | None = None
     questions: tuple[Question, ...] = ()

@@ -13,13 +13,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import attrgetter
 
 import numpy as np
 
 from crescando.engine.base import Failed
+from crescando.engine.operations import Operations
 from crescando.engine.written import Written
+from crescando.roles.bunches import Bunch
 from crescando.roles.messages import Inquire, Inquired, Queued
 from crescando.types import FULL_RING, ProcessId, Scope
 
@@ -132,6 +134,20 @@ class Ledger:
             self.failed[failed.number] = failed
             if len(self.failed) > limit:
                 del self.failed[next(iter(self.failed))]
+
+    def enter(self, bunch: Bunch) -> None:
+        """Learn that operations wait to be executed."""
+        work, is_write = bunch.work, not bunch.is_read
+        if not isinstance(work, Operations):
+            self.scopes.update([(each.number, (each.scope, is_write)) for each in work])
+            return
+        # Few objects for many operations.
+        told = [(scope, is_write) for scope in work.scopes]
+        self.scopes.update(zip(work.number.tolist(), map(told.__getitem__, work.scope.tolist()), strict=True))
+
+    def leave(self, numbers: Sequence[int]) -> None:
+        """Learn that operations have their outcome."""
+        deque(map(self.scopes.pop, numbers, repeat(None)), maxlen=0)
 
     def keep_written(self, written: Written, limit: int) -> list[Written]:
         """Keep what writes did until the client has it; gives what is to be reported of it now."""

@@ -12,11 +12,9 @@ numbers are no messages'.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import compress
 from typing import Any, Protocol
 
 import msgspec
-import numpy as np
 
 from crescando.client.base import Explanation
 from crescando.engine.base import Explained, Failed, Results
@@ -31,11 +29,13 @@ from crescando.engine.statement import (
     decode_shapes,
 )
 from crescando.process import Output, earliest
-from crescando.roles.admission import Admission, Load
+from crescando.roles.admission import Admission
+from crescando.roles.bunches import Bunch
 from crescando.roles.costs import Mean
 from crescando.roles.cycles import Executed, Execution, Question, TableChange
-from crescando.roles.decoding import decode_together
+from crescando.roles.decoding import OPERATION_BYTES, decode_together
 from crescando.roles.ledger import Ledger, Ledgers
+from crescando.roles.load import Load
 from crescando.roles.memory import UNLIMITED, Memory
 from crescando.roles.messages import (
     Answered,
@@ -51,6 +51,7 @@ from crescando.roles.messages import (
 )
 from crescando.roles.outbox import Outbox, numbers_of
 from crescando.roles.restraint import Restraint
+from crescando.roles.shapes import Shapes
 from crescando.routing.base import Config, ExpelledEvent, Multicast, ReadsEvent
 from crescando.routing.batch import Delivery, Message
 from crescando.routing.ecast.messages import ReadRefused
@@ -71,10 +72,7 @@ class StorageConfig(Config, Protocol):
         ...
 
 
-_READ, _CONFIG = Kind.READ, int(MessageKind.CONFIG)
-
-OPERATION_BYTES = 1024
-"""What a decoded operation takes in memory beside its payload, about."""
+_CONFIG = int(MessageKind.CONFIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +167,7 @@ class Storage:
         self._now_s = 0.0
         self._busy_since_s = 0.0
         self._is_late = False
-        self._shapes: dict[bytes, Shape | None] = {}
-        self._shapes_bytes = 0
+        self._shapes = Shapes(self.limits.shapes, self.limits.shapes_bytes)
         self._replica_reads: list[tuple[ProcessId, ReadReplica]] = []
         self._questions: list[Question] = []
         self._mean = Mean()
@@ -183,7 +180,7 @@ class Storage:
 
     @property
     def n_queued(self) -> int:
-        """How many entries wait for the next cycle."""
+        """How many operations wait for a cycle."""
         return len(self._waiting)
 
     # Inputs.
@@ -276,8 +273,7 @@ class Storage:
     def _call_off(self, client: ProcessId, numbers: set[int]) -> None:
         """Drop reads for whose answers nobody waits, wherever they are; writes happen."""
         ledger = self._ledger(client)
-        dropped = self._waiting.drop(client, lambda read: read.number not in numbers)
-        left = numbers - {item.operations[0].number for item in dropped}
+        left = numbers - self._waiting.drop(client, numbers)
         if client in self._clients:
             self._clients[client].forget(numbers)
         for number in numbers:
@@ -300,7 +296,11 @@ class Storage:
         shapes = _shapes_of(part)
         together = None if (part.kind == _CONFIG).any() else self._decode_together(part, shapes)
         if together is not None:
-            self._enqueue_together(part, together)
+            ledger = self._ledger(part.sender)
+            together = _without_called_off(together, ledger)
+            for bunch in together:
+                ledger.enter(bunch)
+            self._waiting.put_all(together)
             return
         for index in range(len(part)):
             at, number = int(part.position[index]), int(part.number[index])
@@ -324,22 +324,6 @@ class Storage:
             ledger.scopes[number] = (scope, is_write)
             self._append(part, index, operations)
 
-    def _enqueue_together(self, part: Delivery, operations: list[Operation]) -> None:
-        """As `_enqueue`, of messages that are all one plain operation each."""
-        ledger = self._ledger(part.sender)
-        sizes = (np.diff(part.payload_offsets) + OPERATION_BYTES).tolist()
-        if ledger.forgotten:
-            kept = [not _is_called_off(operation, ledger) for operation in operations]
-            operations, sizes = list(compress(operations, kept)), list(compress(sizes, kept))
-        scopes, last = ledger.scopes, None
-        for operation in operations:
-            is_write = operation.shape.kind is not _READ
-            if last is None or last[0] is not operation.scope or last[1] is not is_write:
-                last = operation.scope, is_write
-            # Most have one scope in common, and so one object.
-            scopes[operation.number] = last
-        self._waiting.put_all(operations, sizes)
-
     def _append(self, part: Delivery, index: int, operations: tuple[Operation, ...]) -> None:
         n_bytes = int(part.payload_offsets[index + 1] - part.payload_offsets[index])
         n_bytes += OPERATION_BYTES * len(operations)
@@ -356,6 +340,10 @@ class Storage:
                 continue
             shapes = _shapes_of(part)
             attempts = msgspec.structs.replace(part, number=-part.number)
+            together = self._decode_together(attempts, shapes)
+            if together is not None and all(bunch.is_read for bunch in together):
+                self._waiting.put_all(_without_called_off(together, self._ledger(part.sender)))
+                continue
             for index in range(len(attempts)):
                 operations = self._decode(attempts, index, shapes)
                 if operations and operations[0].shape.kind is Kind.READ:
@@ -368,21 +356,11 @@ class Storage:
                 failed = Failed(number, event.position, scope, "invalid", (), text)
                 self._send_results(Results(self.me, part.sender, self.executed, failed=(failed,)))
 
-    def _decode_together(self, part: Delivery, shapes: tuple[bytes, ...]) -> list[Operation] | None:
-        """Give one operation for each message; None if any of them has to be looked at alone."""
-
-        def shape_of(code: int) -> Shape | None:
-            return self._shape(shapes[code]) if 0 <= code < len(shapes) else None
-
-        found = decode_together(part, shape_of)
-        if found is None:
-            return None
-        sender, scopes = part.sender, part.scopes
-        columns = part.position.tolist(), part.number.tolist(), part.scope.tolist()
-        return [
-            Operation(at, sender, number, shape, parameters, scopes[scope])
-            for (shape, parameters), at, number, scope in zip(found, *columns, strict=True)
-        ]
+    def _decode_together(self, part: Delivery, shapes: tuple[bytes, ...]) -> list[Bunch] | None:
+        """Give the operations, shape by shape; None if any message has to be looked at alone."""
+        return decode_together(
+            part, lambda code: self._shapes.of(shapes[code]) if 0 <= code < len(shapes) else None
+        )
 
     def _decode(self, part: Delivery, index: int, shapes: tuple[bytes, ...]) -> tuple[Operation, ...]:
         """Give the operation, or a transaction's; none if no honest client could have sent it."""
@@ -390,10 +368,10 @@ class Storage:
         try:
             calls = decode_call(part.payload_of(index)).steps
             for call in calls:
-                shape = self._shape(shapes[call.shape]) if call.shape >= 0 else None
-                if shape is None or not _is_routed_as(shape, part, index, step=len(found)):
+                known = self._shapes.of(shapes[call.shape]) if call.shape >= 0 else None
+                if known is None or not _is_routed_as(known.shape, part, index, step=len(found)):
                     return ()
-                found.append((shape, decode_parameters(shape, call.parameters)))
+                found.append((known.shape, decode_parameters(known.shape, call.parameters)))
         except (msgspec.MsgspecError, ValueError, IndexError, TypeError, RecursionError):
             return ()
         at, number, scope = int(part.position[index]), int(part.number[index]), part.scope_of(index)
@@ -403,21 +381,6 @@ class Storage:
             Operation(at, part.sender, number, *shape_and_parameters, scope, step)
             for step, shape_and_parameters in enumerate(found)
         )
-
-    def _shape(self, body: bytes) -> Shape | None:
-        if body not in self._shapes:
-            self._shapes_bytes += len(body)
-            while self._shapes and (
-                len(self._shapes) >= self.limits.shapes or self._shapes_bytes > self.limits.shapes_bytes
-            ):
-                oldest = next(iter(self._shapes))
-                del self._shapes[oldest]
-                self._shapes_bytes -= len(oldest)
-            try:
-                self._shapes[body] = Shape.decode(body)
-            except (msgspec.MsgspecError, ValueError, RecursionError):
-                self._shapes[body] = None
-        return self._shapes[body]
 
     def _apply(self, message: Message, at: int) -> None:
         before = {table.id: table for table in self.config.tables}
@@ -432,39 +395,29 @@ class Storage:
                 self._waiting.put(TableChange(before.get(table), after.get(table)), at, 0)
 
     def _next_cycle(self) -> Execution:
-        steps: list[tuple[Operation, ...] | TableChange] = []
-        run: list[Operation] = []
-        upto = self.executed
-        taken, self._load = self._waiting.take()
-        for item in taken:
-            self._cycle_bytes += item.n_bytes
-            # Reads that were overtaken by others may be left behind; writes are not.
-            upto = max(upto, item.position)
-            if isinstance(item.work, TableChange):
-                if run:
-                    steps.append(tuple(run))
-                    run = []
-                steps.append(item.work)
-            else:
-                run.extend((item.work,) if isinstance(item.work, Operation) else item.work)
+        admitted = self._waiting.take()
+        self._load = admitted.load
+        self._cycle_bytes += admitted.n_bytes
+        upto = max(self.executed, admitted.upto)
         reads, self._replica_reads = self._replica_reads, []
-        run.extend(self._replica_operation(peer, read, upto) for peer, read in reads)
-        if run:
-            steps.append(tuple(run))
+        if reads:
+            admitted.add([self._replica_operation(peer, read, upto) for peer, read in reads])
         self._cancelled = frozenset()
         questions, self._questions = tuple(self._questions), []
-        return Execution(tuple(steps), upto, lambda: self._cancelled, questions, self.memory.is_limited)
+        return Execution(
+            tuple(admitted.steps), upto, lambda: self._cancelled, questions, self.memory.is_limited
+        )
 
     def _on_explain(self, peer: ProcessId, message: Explain) -> None:
         """Let the next cycle tell what the engine would do."""
         fault = "too many questions wait; ask again later"
         if len(self._questions) < self.limits.replica_reads:
             fault = "the operation is malformed"
-            shape = self._shape(message.shape)
+            known = self._shapes.of(message.shape)
             try:
-                if shape is not None:
-                    parameters = decode_parameters(shape, message.parameters)
-                    self._questions.append(Question(peer, message.request, shape, parameters))
+                if known is not None:
+                    parameters = decode_parameters(known.shape, message.parameters)
+                    self._questions.append(Question(peer, message.request, known.shape, parameters))
                     return
             except (msgspec.MsgspecError, ValueError, TypeError, IndexError, RecursionError):
                 pass
@@ -538,9 +491,7 @@ class Storage:
 
     def _send_all(self, client: ProcessId, to_send: list[Results], ended: list[int]) -> None:
         """Send results, with which the answers of some reads are given."""
-        scopes = self._ledger(client).scopes
-        for number in ended:
-            scopes.pop(number, None)
+        self._ledger(client).leave(ended)
         if client in self._clients:
             self._out.send.extend((client, results) for results in to_send)
 
@@ -561,10 +512,24 @@ def _shapes_of(part: Delivery) -> tuple[bytes, ...]:
 
 def _is_called_off(operation: Operation, ledger: Ledger) -> bool:
     """Whether an operation is a read that was called off before it came; asked once."""
-    if operation.shape.kind is not _READ or operation.number not in ledger.forgotten:
+    if operation.shape.kind is not Kind.READ or operation.number not in ledger.forgotten:
         return False
     del ledger.forgotten[operation.number]
     return True
+
+
+def _without_called_off(bunches: list[Bunch], ledger: Ledger) -> list[Bunch]:
+    """Leave out reads that were called off before they came."""
+    if not ledger.forgotten:
+        return bunches
+    left = []
+    for bunch in bunches:
+        wanted, unwanted = bunch.without_reads(ledger.forgotten)
+        for number in unwanted:
+            del ledger.forgotten[number]
+        if len(wanted):
+            left.append(wanted)
+    return left
 
 
 def _is_routed_as(shape: Shape, part: Delivery, index: int, *, step: int) -> bool:

@@ -25,6 +25,7 @@ from crescando.types import FULL_RING, RING_MAX, KeyRange, ProcessId
 from tests.engine.generator import ROWS_MIN, World
 from tests.engine.oracle import Effect, Oracle, canonical, first_rows, inside, rank, shape_reads
 from tests.engine.reports import reports
+from tests.engine.runs import as_entries
 from tests.engine.sqlite_twin import SqliteTwin, check_effect
 from tests.engine.sqlite_twin import plain as plain_row
 
@@ -104,7 +105,8 @@ class Shares:
 class Layout:
     """Engines that hold one table between them.
 
-    `owners` gives for each arc the engines that hold it; the first reports.
+    `owners` gives for each arc the engines that hold it; the first reports. With a
+    `cutter`, batches come as runs.
     """
 
     engines: list[ScanEngine]
@@ -113,6 +115,7 @@ class Layout:
     alone: bool = False
     name: str = ""
     arcs_of: list[list[KeyRange]] = field(default_factory=list)
+    cutter: Random | None = None
 
     def execute(self, operations: Sequence[Operation]) -> list[Answer]:
         """Execute a batch (or each operation alone) and merge the answers."""
@@ -127,7 +130,8 @@ class Layout:
                 if o.shape.kind is not Kind.READ or scope
             ]
             for batch in units(routed) if self.alone else [routed]:
-                for results in engine.execute(batch):
+                entries = batch if self.cutter is None else as_entries(batch, self.cutter)
+                for results in engine.execute(entries):
                     for rows in results.rows:
                         add_rows(answers, rows)
                     for partials in results.partials:
@@ -336,6 +340,8 @@ class Play:
             lambda: split(schema, random, 4, random.choice((1, 1, 2)), random.choice((64, 256, 1024))),
         )
         self.layouts = [makers[place]() for place in (0, *others)]
+        for layout in self.layouts[1 + seed % 2 :: 2]:
+            layout.cutter, layout.name = Random(seed), f"{layout.name}, as runs"
         self.oracle = Oracle(schema)
         self.twin = SqliteTwin(schema) if plain else None
         self.position = 0

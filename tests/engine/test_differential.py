@@ -32,6 +32,7 @@ from crescando.engine import (
 from crescando.engine.dictionary import Pool
 from crescando.engine.frame import Frame
 from crescando.engine.group import Coverage
+from crescando.engine.operations import singles
 from crescando.engine.statement import Apply, Kind
 from crescando.engine.table import Block
 from crescando.engine.values import Value
@@ -76,7 +77,7 @@ def writes_before_reads(patch: pytest.MonkeyPatch) -> None:
     execute = scan.ScanEngine.execute
 
     def planted(self: Any, operations: Any) -> Any:
-        return execute(self, sorted(operations, key=lambda o: o.shape.kind is Kind.READ))
+        return execute(self, sorted(singles(operations), key=lambda o: o.shape.kind is Kind.READ))
 
     patch.setattr(scan.ScanEngine, "execute", planted)
 

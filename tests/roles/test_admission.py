@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 
+import msgspec
+import numpy as np
 import pytest
 
+from crescando.engine.operations import Operations, Part, singles
 from crescando.engine.statement import Kind, Operation, Shape
-from crescando.roles.admission import QUANTUM, Admission
+from crescando.roles.admission import QUANTUM, Admission, Admitted
+from crescando.roles.bunches import Bunch
 from crescando.roles.costs import EACH_S, SCAN_S, Costs
 from crescando.roles.restraint import HOLD_S, Restraint
 from crescando.types import FULL_RING, ProcessId
@@ -32,65 +37,96 @@ def put(waiting: Admission[str], at: int, shape: Shape = READS[0], client: Proce
 
 
 def positions(waiting: Admission[str]) -> list[int]:
-    return [item.position for item in waiting.take()[0]]
+    return order_of(waiting.take())
+
+
+def order_of(admitted: Admitted[str]) -> list[int]:
+    """Give the positions of what is executed, in order; a transaction's once."""
+    done: list[int] = []
+    for step in admitted.steps:
+        if isinstance(step, str):
+            done.append(int(step.removeprefix("change ")))
+        else:
+            done += [each.position for each in singles(step) if each.step <= 0]
+    return done
 
 
 def taken_by(waiting: Admission[str]) -> Counter[ProcessId]:
-    return Counter(item.operations[0].sender for item in waiting.take()[0])
+    return Counter(each.sender for each in singles(waiting.take().entries))
 
 
-@pytest.mark.parametrize("seed", range(40))
+def bunches(operations: Sequence[Operation], size: int, *, run_min: int = 3) -> list[Bunch]:
+    """Give operations that were delivered together as a storage process does: runs, and single ones."""
+    found = []
+    for shape in {id(each.shape): each.shape for each in operations}.values():
+        places = np.array([place for place, each in enumerate(operations) if each.shape is shape])
+        own = tuple(operations[place] for place in places.tolist())
+        work: Part = own
+        if len(own) >= run_min:
+            at, scope = np.array([each.position for each in own]), np.zeros(len(own), np.int64)
+            work = Operations(at, at, own[0].sender, shape, scope, ((FULL_RING,),), ())
+        found.append(Bunch(shape, work, size, places))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(60))
 def test_no_read_sees_another_write_than_in_the_order_and_everything_is_taken_once(seed: int) -> None:
     rng = random.Random(seed)
-    waiting = admission(rng.choice((1, 3, 50)), rng.choice((1e-9, 3e-3, 1e9)))
-    work: dict[int, str | Operation | tuple[Operation, ...]] = {}
+    waiting = admission(rng.choice((1, 3, 50, 400)), rng.choice((1e-9, 3e-3, 1e9)))
+    writes: list[int] = []
     done: list[int] = []
-    n_cycles = 0
-    for at in range(600):
-        roll = rng.random()
-        if roll < 0.01:
-            work[at] = "change"
-        elif roll < 0.03:
-            work[at] = (operation(at, WRITE), operation(at, WRITE))
-        elif roll < 0.2:
-            work[at] = operation(at, WRITE, rng.choice(CLIENTS))
+    n_cycles = at = 0
+    while at < 600:
+        roll, client = rng.random(), rng.choice(CLIENTS)
+        if roll < 0.05:
+            waiting.put(f"change {at}", at, 1)
+            writes.append(at)
+            at += 1
+        elif roll < 0.15:
+            steps = [msgspec.structs.replace(operation(at, WRITE), step=step) for step in range(2)]
+            waiting.put(steps, at, 1)
+            writes.append(at)
+            at += 1
         else:
-            work[at] = operation(at, rng.choice(READS), rng.choice(CLIENTS))
-        waiting.put(work[at], at, 1)
-        if rng.random() < 0.03:
-            taken, load = waiting.take()
-            done += [item.position for item in taken]
-            waiting.costs.learn(load.weights, rng.uniform(0, 0.1))
+            share = rng.choice((0.0, 0.1, 0.5, 1.0))
+            shapes = [
+                WRITE if rng.random() < share else rng.choice(READS) for _ in range(rng.choice((1, 5, 60)))
+            ]
+            together = [operation(at + place, shape, client) for place, shape in enumerate(shapes)]
+            writes += [each.position for each in together if each.shape is WRITE]
+            waiting.put_all(bunches(together, 1))
+            at += len(together)
+        if rng.random() < 0.3:
+            admitted = waiting.take()
+            done += order_of(admitted)
+            assert admitted.upto >= max(order_of(admitted))
+            waiting.costs.learn(admitted.load.weights, rng.uniform(0, 0.1))
     while len(waiting):
-        taken, _ = waiting.take()
+        taken = positions(waiting)
         assert taken, "a cycle always takes something"
         n_cycles += 1
-        done += [item.position for item in taken]
+        done += taken
 
-    assert sorted(done) == list(work)
+    assert sorted(done) == list(range(at))
     assert waiting.n == waiting.n_bytes == waiting.backlog_s == 0
-    assert n_cycles <= len(work)
+    assert n_cycles <= at
 
-    def is_read(at: int) -> bool:
-        found = work[at]
-        return isinstance(found, Operation) and found.shape.kind is Kind.READ
-
-    writes = [at for at in done if not is_read(at)]
-    assert writes == sorted(writes)
+    is_write = set(writes)
+    assert [each for each in done if each in is_write] == writes
     n_before = 0
-    for at in done:
-        if is_read(at):
-            assert n_before == sum(1 for write in writes if write < at), f"read {at} sees other writes"
-        else:
+    for each in done:
+        if each in is_write:
             n_before += 1
+        else:
+            assert n_before == sum(1 for write in writes if write < each), f"read {each} sees other writes"
 
 
-def test_a_batch_is_in_order_whoever_took_turns() -> None:
+def test_a_batch_is_whole_whoever_took_turns() -> None:
     waiting = admission()
     for at in range(500):
         put(waiting, at, READS[at % 3], CLIENTS[at % 3])
 
-    assert positions(waiting) == list(range(500))
+    assert sorted(positions(waiting)) == list(range(500))
 
 
 def test_one_read_does_not_wait_behind_a_million_of_another_client() -> None:
@@ -139,10 +175,10 @@ def test_a_slow_shape_does_not_hold_up_a_fast_one() -> None:
         put(waiting, at, slow)
     put(waiting, 100, fast, BOB)
 
-    taken, load = waiting.take()
+    admitted = waiting.take()
 
-    assert taken[-1].position == 100
-    assert load.expected_s < 0.03
+    assert 100 in order_of(admitted)
+    assert admitted.load.expected_s < 0.03
 
 
 def test_operations_may_take_as_long_as_the_scans_they_share() -> None:
@@ -151,9 +187,7 @@ def test_operations_may_take_as_long_as_the_scans_they_share() -> None:
     for at in range(20_000):
         put(waiting, at)
 
-    taken, _ = waiting.take()
-
-    assert len(taken) == 16_384
+    assert len(positions(waiting)) == 16_384
 
 
 def test_a_mixture_is_not_cut_into_a_cycle_for_each_write() -> None:
@@ -175,10 +209,10 @@ def test_writes_alone_are_cut_by_their_time() -> None:
     for at in range(10_000):
         put(waiting, at, WRITE)
 
-    taken, load = waiting.take()
+    admitted = waiting.take()
 
-    assert len(taken) < 0.02 / EACH_S
-    assert load.expected_s <= 0.02 + EACH_S
+    assert len(order_of(admitted)) < 0.02 / EACH_S
+    assert admitted.load.expected_s <= 0.02 + EACH_S
 
 
 def test_what_a_client_wants_no_more_is_dropped() -> None:
@@ -189,9 +223,9 @@ def test_what_a_client_wants_no_more_is_dropped() -> None:
     put(waiting, 6, WRITE)
     put(waiting, 7)
 
-    dropped = waiting.drop(ALICE, lambda read: read.number in (4, 5))
+    dropped = waiting.drop(ALICE, {0, 1, 2, 3, 6, 7})
 
-    assert sorted(item.position for item in dropped) == [0, 1, 2, 3, 7]
+    assert dropped == {0, 1, 2, 3, 7}
     assert sorted(positions(waiting)) == [4, 5, 6, 10, 11, 12, 13, 14, 15]
     assert waiting.n == waiting.n_bytes == 0
 
@@ -232,24 +266,62 @@ def test_whoever_waits_to_confirm_asks_to_be_called_again() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_put_together_waits_as_if_put_one_by_one(seed: int) -> None:
+def test_what_is_put_together_enters_as_if_put_one_by_one(seed: int) -> None:
     rng = random.Random(seed)
-    apart, together = admission(rng.choice((5, 500)), 1e9), admission()
-    together._operations_max = apart._operations_max
+    operations_max = rng.choice((200, 5_000))
+    apart, together = admission(operations_max), admission(operations_max)
     at = 0
     for _ in range(30):
-        client, shapes = rng.choice(CLIENTS), rng.choices([*READS, WRITE], k=rng.randint(1, 3))
-        batch = [operation(at + n, rng.choice(shapes), client) for n in range(rng.randint(0, 40))]
-        sizes = [rng.choice((1, 1500, 9000)) for _ in batch]
+        client, size = rng.choice(CLIENTS), rng.choice((1, 1500, 9000))
+        kinds = rng.choice(([*READS], [WRITE], [*READS, WRITE]))
+        batch = [operation(at + n, rng.choice(kinds), client) for n in range(rng.randint(1, 40))]
         at += len(batch)
-        for each, size in zip(batch, sizes, strict=True):
+        for each in batch:
             apart.put(each, each.position, size)
-        together.put_all(batch, sizes)
+        together.put_all(bunches(batch, size))
         assert (apart.n, apart.n_bytes) == (together.n, together.n_bytes)
         assert together.backlog_s == pytest.approx(apart.backlog_s)
         if rng.random() < 0.4:
-            (left, left_load), (right, right_load) = apart.take(), together.take()
-            assert [(i.position, i.n_bytes, i.place, i.weight, i.each_s) for i in left] == [
-                (i.position, i.n_bytes, i.place, i.weight, i.each_s) for i in right
-            ]
-            assert right_load.weights == pytest.approx(left_load.weights)
+            left, right = apart.take(), together.take()
+            if operations_max == 200:
+                assert len(order_of(left)) == len(order_of(right))
+                continue
+            assert sorted(order_of(left)) == sorted(order_of(right))
+            assert (left.upto, left.n_bytes) == (right.upto, right.n_bytes)
+            assert right.load.weights == pytest.approx(left.load.weights)
+
+
+def test_reads_among_writes_are_dropped_too() -> None:
+    waiting = admission()
+    mixed = [operation(at, WRITE if at in (2, 7) else READS[at % 2]) for at in range(10)]
+    waiting.put_all(bunches(mixed, 100))
+
+    assert waiting.drop(BOB, {0, 4}) == set()
+    assert waiting.drop(ALICE, {0, 2, 4, 5, 8, 77}) == {0, 4, 5, 8}
+    assert positions(waiting) == [1, 2, 3, 6, 7, 9]
+    assert waiting.n == waiting.n_bytes == 0
+
+
+def test_a_mixture_is_cut_where_there_is_no_more_room() -> None:
+    waiting = admission(operations_max=7)
+    waiting.put_all(
+        bunches([operation(at, WRITE if at % 3 == 0 else READS[at % 2]) for at in range(20)], 100)
+    )
+
+    assert [sorted(positions(waiting)) for _ in range(3)] == [
+        list(range(7)),
+        list(range(7, 14)),
+        list(range(14, 20)),
+    ]
+
+
+def test_a_mixture_is_cut_by_its_time() -> None:
+    waiting = admission(target_s=0.02)
+    slow = READS[1]
+    waiting.costs.of(slow).each_s = 0.005
+    waiting.put_all(bunches([operation(at, WRITE if at % 2 == 0 else slow) for at in range(101)], 100))
+
+    admitted = waiting.take()
+
+    assert admitted.load.expected_s < 0.03
+    assert len(order_of(admitted)) < 10

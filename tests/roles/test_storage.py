@@ -215,7 +215,7 @@ def test_what_arrives_during_a_cycle_rides_on_the_next() -> None:
 
     desk.execute()
     (second,) = desk.work
-    assert [len(step) for step in second.steps if isinstance(step, tuple)] == [2]
+    assert [len(step) for step in second.steps if isinstance(step, list)] == [2]
     assert desk.core.n_queued == 0
 
 

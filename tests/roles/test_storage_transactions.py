@@ -56,7 +56,7 @@ def test_a_cycle_takes_it_whole() -> None:
     desk.deliver(BOB, 1, add(8, 1))
     desk.flush()
     (execution,) = desk.work
-    assert [len(step) for step in execution.steps if isinstance(step, tuple)] == [4]
+    assert [len(step) for step in execution.steps if isinstance(step, list)] == [4]
     desk.run()
     assert desk.rows() == {1: (25, 1)}
 

@@ -22,8 +22,9 @@ from crescando.consensus.multipaxos.messages import Accept
 from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.process import ProcessCore
 from crescando.roles.client import Client
+from crescando.roles.decoding import OPERATION_BYTES
 from crescando.roles.limits import ClientLimits
-from crescando.roles.storage import OPERATION_BYTES, Storage, StorageLimits
+from crescando.roles.storage import Storage, StorageLimits
 from crescando.roles.super import SuperTiming
 from crescando.routing.batch import HEADER_BYTES
 from crescando.routing.ecast import limits as limits_module

@@ -1,0 +1,115 @@
+"""What one cycle takes on, and how much more it may.
+
+Rules of the file: a cycle is bounded in operations and in the time that it is expected to
+take. Whatever comes first in it enters in any case.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crescando.engine.statement import Kind, Shape
+from crescando.roles.bunches import Mixture
+from crescando.roles.costs import Costs
+
+
+class Load:
+    """What a cycle has taken on.
+
+    Parameters
+    ----------
+    costs : Costs
+    operations_max : int
+    target_s : float
+
+    Attributes
+    ----------
+    n : int
+        Operations taken on.
+    weights : dict of int to float
+        By shape: the weight of its operations together.
+    """
+
+    def __init__(self, costs: Costs, operations_max: int, target_s: float) -> None:
+        self._costs = costs
+        self._operations_max = operations_max
+        self._target_s = target_s
+        self._scans_s = 0.0
+        self._each_s = 0.0
+        self._has_writes = False
+        self._scanned: set[int] = set()
+        self.n = 0
+        self.weights: dict[int, float] = {}
+
+    @property
+    def expected_s(self) -> float:
+        """How long it is expected to take."""
+        return self._scans_s + self._each_s
+
+    def room(self, shape: Shape, weight: float) -> int:
+        """Give how many operations of a shape may enter, each of some weight.
+
+        Operations may take the target's time, or as long as the scans that they
+        share if that is more: a cycle on a large table is worth its scans. Reads
+        alone lose nothing if some of their shapes are scanned for in the next
+        cycle; behind writes the order would make them wait for ever more cycles.
+        """
+        cost = self._costs.of(shape)
+        scans_s = self._scans_s
+        if id(shape) not in self._scanned:
+            scans_s += cost.scan_s
+            is_alone = shape.kind is Kind.READ and not self._has_writes
+            if is_alone and self.n and scans_s + self._each_s > self._target_s:
+                return 0
+        room = min(self._operations_max - self.n, int(self._left_s(scans_s) / (cost.each_s * weight)))
+        return max(room, int(self.n == 0))
+
+    def room_in_order(self, mixture: Mixture) -> int:
+        """Give how many operations of a mixture may enter, the first ones of it."""
+        costs = [self._costs.of(bunch.shape) for bunch in mixture.bunches]
+        weighted = zip(costs, mixture.bunches, strict=True)
+        each_s = np.array([cost.each_s * bunch.weight for cost, bunch in weighted])[mixture.codes]
+        # Where a shape comes first, its scan is added to what the operations may take.
+        firsts = np.searchsorted(mixture.places, [bunch.places[0] for bunch in mixture.bunches])
+        scans: dict[int, float] = {}
+        for first, cost in sorted(zip(firsts.tolist(), costs, strict=True), key=lambda each: each[0]):
+            is_new = id(cost.shape) not in self._scanned
+            scans[first] = cost.scan_s if is_new else 0.0
+        fitting = self._fitting(each_s, scans)
+        return max(min(fitting, self._operations_max - self.n), int(self.n == 0))
+
+    def _fitting(self, each_s: NDArray[np.float64], scans: dict[int, float]) -> int:
+        scans_s, spent_s = self._scans_s, 0.0
+        for start, stop in pairwise((*scans, len(each_s))):
+            scans_s += scans[start]
+            spent = np.cumsum(each_s[start:stop]) + spent_s
+            n = int(np.searchsorted(spent, self._left_s(scans_s), side="right"))
+            if n < stop - start:
+                return start + n
+            spent_s = float(spent[-1])
+        return len(each_s)
+
+    def _left_s(self, scans_s: float) -> float:
+        return max(self._target_s - scans_s, scans_s) - self._each_s
+
+    def add(self, shape: Shape, weight: float, n: int = 1) -> None:
+        """Take on operations of a shape that weigh so much together."""
+        cost, key = self._costs.of(shape), id(shape)
+        if key not in self._scanned:
+            self._scanned.add(key)
+            self._scans_s += cost.scan_s
+        self._each_s += cost.each_s * weight
+        self._has_writes = self._has_writes or shape.kind is not Kind.READ
+        self.weights[key] = self.weights.get(key, 0.0) + weight
+        self.n += n
+
+    def has_scan(self, shape: int) -> bool:
+        """Whether a shape's scan is taken on already."""
+        return shape in self._scanned
+
+    def begin_batch(self) -> None:
+        """A table changes: what follows is scanned for apart."""
+        self._scanned.clear()
