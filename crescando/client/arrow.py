@@ -64,7 +64,8 @@ def column_from_arrow(array: Any, definition: ColumnDef, *, nan_is_null: bool = 
     """
     pa = pyarrow()
     if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
+        # Combining copies, even one chunk alone.
+        array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
         if isinstance(array, pa.ChunkedArray):  # Too long for one array of 32-bit offsets.
             binary = pa.types.is_binary(array.type)
             wide = pa.large_binary() if binary else pa.large_string()

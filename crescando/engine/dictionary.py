@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from crescando.engine import kernels
 from crescando.engine.heap import NARROW_BYTES, Text, Texts
-from crescando.engine.kernels.texts import load_prefixes, sort_slices
+from crescando.engine.kernels.texts import HEAP_ROOM, load_prefixes, sort_slices
 from crescando.errors import InvariantError
 
 I64 = NDArray[np.int64]
@@ -33,17 +33,18 @@ CODES_MAX = (1 << 31) - 1
 DECODED_MAX = 4_096
 """A pool of so few texts keeps them as Python objects, once they were asked for."""
 
+_SPARE = 4
+"""Arrays that must grow become so many times as large as is wanted."""
+
 _FULL = 5
 """So many sixths of the hash table's slots are used before it is made larger."""
 
 _SLOTS_MIN = 8
 
-_SEED = np.uint64(0x5851_F42D_4C95_7F2D)
-
 
 def hash_texts(heap: U8, starts: I64, lengths: I64) -> U64:
     """Give the hash by which pools find texts."""
-    return kernels.active().texts.hash_slices(heap, starts, lengths, _SEED)
+    return kernels.active().texts.fingerprint_slices(heap, starts, lengths)
 
 
 class _Sorted(NamedTuple):
@@ -125,7 +126,7 @@ class Pool:
         if size > len(self._table):
             self._resize(size)
 
-    def intern(self, texts: Iterable[Any]) -> I64:
+    def intern(self, texts: Iterable[Any]) -> NDArray[Any]:
         """Give the code of each text, adding those that are new.
 
         Raises
@@ -135,24 +136,24 @@ class Pool:
         """
         return self.intern_texts(Texts.of(texts))
 
-    def intern_texts(self, texts: Texts) -> I64:
+    def intern_texts(self, texts: Texts) -> NDArray[Any]:
         """Give the code of each text of a list, adding those that are new."""
         if len(texts) == 0:
-            return np.zeros(0, np.int64)
+            return np.zeros(0, np.int32)
         self._check_kind(texts)
         starts, lengths = texts.starts, texts.lengths
         return self._intern(texts.heap, starts, lengths, hash_texts(texts.heap, starts, lengths))
 
-    def intern_some(self, texts: Texts, places: NDArray[Any]) -> I64:
+    def intern_some(self, texts: Texts, places: NDArray[Any]) -> NDArray[Any]:
         """Give the codes of some texts of a list, adding those that are new."""
         if len(places) == 0:
-            return np.zeros(0, np.int64)
+            return np.zeros(0, np.int32)
         self._check_kind(texts)
         starts = texts.offsets[places].astype(np.int64)
         lengths = texts.offsets[places + 1].astype(np.int64) - starts
         return self._intern(texts.heap, starts, lengths, hash_texts(texts.heap, starts, lengths))
 
-    def intern_from(self, source: Pool, codes: NDArray[Any]) -> I64:
+    def intern_from(self, source: Pool, codes: NDArray[Any]) -> NDArray[Any]:
         """Give our codes of texts that another pool has under some codes, adding those that are new."""
         self._check_kind(source)
         starts, lengths = source._slices(codes)
@@ -164,13 +165,15 @@ class Pool:
         starts = self._offsets[wide].astype(np.int64)
         return starts, self._offsets[wide + 1].astype(np.int64) - starts
 
-    def _intern(self, heap: U8, starts: I64, lengths: I64, hashes: U64) -> I64:
+    def _intern(self, heap: U8, starts: I64, lengths: I64, hashes: U64) -> NDArray[Any]:
         self._place()
-        found = np.empty(len(hashes), np.int64)
-        done = 0
+        codes = np.empty(0, np.int32)
+        done, n = 0, len(hashes)
+        self._make_room(n, int(lengths.sum()))
+        self.longest = max(self.longest, int(lengths.max(initial=0)))
         while True:
             first = self._n_texts
-            codes, fresh, count = kernels.active().texts.intern_codes(
+            some, n_texts, count = kernels.active().texts.intern_slices(
                 self._marks,
                 self._table,
                 self._heap,
@@ -182,19 +185,30 @@ class Pool:
                 first,
                 _FULL * len(self._table) // 6 - first,
             )
-            if done == 0 and count == len(codes):
-                found = codes
+            if n_texts > first:
+                if n_texts > CODES_MAX:
+                    raise InvariantError(f"a column has at most {CODES_MAX} distinct texts")
+                self._n_texts = self._n_placed = int(n_texts)
+                self._texts = None
+            if done == 0:
+                codes = some
             else:
-                found[done : done + count] = codes[:count]
-            if len(fresh):
-                self._append(heap, starts[done:][fresh], lengths[done:][fresh])
-                self._n_placed = self._n_texts
+                codes[done : done + count] = some[:count]
             done += count
-            if done == len(hashes):
-                return found
-            self._widen(len(hashes) - done)
+            if done == n:
+                return codes
+            self._widen(n - done)
 
-    def intern_utf8(self, heap: U8, offsets: NDArray[Any]) -> I64:
+    def _make_room(self, n_more: int, n_bytes: int) -> None:
+        """Make room for texts that may all be new."""
+        first, n = self._n_texts, self._n_texts + n_more
+        begin = int(self._offsets[first])
+        self._heap = _with_room(self._heap, begin, begin + n_bytes + HEAP_ROOM)
+        if begin + n_bytes >= NARROW_BYTES:
+            self._offsets = self._offsets.astype(np.int64, copy=False)
+        self._offsets = _with_room(self._offsets, first + 1, n + 1)
+
+    def intern_utf8(self, heap: U8, offsets: NDArray[Any]) -> NDArray[Any]:
         """Give the code of each text ``heap[offsets[i]:offsets[i + 1]]``, adding those that are new."""
         return self.intern_texts(Texts(heap, offsets, self.binary))
 
@@ -245,20 +259,11 @@ class Pool:
     def _append(self, heap: U8, starts: I64, lengths: I64) -> None:
         """Add texts that are new and distinct."""
         first, n = self._n_texts, self._n_texts + len(starts)
-        if n > CODES_MAX:
-            raise InvariantError(f"a column has at most {CODES_MAX} distinct texts")
-        begin = int(self._offsets[first])
         total = int(lengths.sum())
-        self._heap = _with_room(self._heap, begin, begin + total)
+        self._make_room(len(starts), total)
         self.longest = max(self.longest, int(lengths.max(initial=0)))
-        ends = starts + lengths
-        if (ends[:-1] == starts[1:]).all():
-            self._heap[begin : begin + total] = heap[int(starts[0]) : int(ends[-1])]
-        else:
-            self._heap[begin : begin + total] = kernels.active().texts.gather_slices(heap, starts, lengths)
-        if begin + total >= NARROW_BYTES:
-            self._offsets = self._offsets.astype(np.int64, copy=False)
-        self._offsets = _with_room(self._offsets, first + 1, n + 1)
+        begin = int(self._offsets[first])
+        self._heap[begin : begin + total] = kernels.active().texts.gather_slices(heap, starts, lengths)
         self._offsets[first + 1 : n + 1] = begin + np.cumsum(lengths)
         self._n_texts = n
         self._texts = None
@@ -387,12 +392,12 @@ def _size_for(n_texts: int) -> int:
 def _with_room(array: NDArray[Any], used: int, wanted: int) -> NDArray[Any]:
     """Give an array with room for `wanted` items, of which the first `used` are kept.
 
-    Pages that were never written take no memory, so that twice as much
+    Pages that were never written take no memory, so that several times as much
     costs little and copying stays rare.
     """
     if wanted <= len(array):
         return array
-    larger = np.empty(max(2 * wanted, 16), array.dtype)
+    larger = np.empty(max(_SPARE * wanted, 16), array.dtype)
     larger[:used] = array[:used]
     return larger
 

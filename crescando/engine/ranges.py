@@ -55,7 +55,8 @@ def ranges_of_positions(positions: NDArray[np.uint64]) -> Ranges:
     """Give ranges that cover the given ring positions (those of inserted rows)."""
     if len(positions) == 0:
         return (KeyRange(0, 0),)
-    unique = np.unique(positions)
+    ordered = np.sort(positions)
+    unique = ordered[np.append(True, ordered[1:] != ordered[:-1])]
     if len(unique) > RANGES_MAX:
         gaps = np.diff(unique)
         cuts = np.sort(np.argpartition(gaps, -(RANGES_MAX - 1))[-(RANGES_MAX - 1) :])

@@ -59,12 +59,24 @@ class Segment:
         Only of columns in which a NULL was ever stored.
     position : ndarray of uint64, shape (capacity,)
         Ring positions.
-    alive : ndarray of bool, shape (capacity,)
+    alive : ndarray of bool, shape (capacity,), or None
+        None while no row is a tombstone.
     n_rows, n_dead : int
         Rows in use, and how many of them are tombstones.
     """
 
-    __slots__ = ("alive", "arc", "capacity", "coded", "data", "n_dead", "n_rows", "position", "valid")
+    __slots__ = (
+        "_n_touched",
+        "alive",
+        "arc",
+        "capacity",
+        "coded",
+        "data",
+        "n_dead",
+        "n_rows",
+        "position",
+        "valid",
+    )
 
     def __init__(self, arc: int, capacity: int, types: dict[int, DataType]) -> None:
         self.arc = arc
@@ -77,15 +89,17 @@ class Segment:
         self.coded = {key for key, kind in types.items() if kind.is_textual}
         self.valid: dict[int, Mask] = {}
         self.position: U64 = np.empty(capacity, np.uint64)
-        self.alive: Mask = np.ones(capacity, np.bool_)
+        self.alive: Mask | None = None
         self.n_rows = 0
         self.n_dead = 0
+        self._n_touched = 0
 
     @property
     def n_bytes(self) -> int:
-        """What the arrays take."""
-        columns = sum(array.nbytes for array in self.data.values())
-        return columns + len(self.valid) * self.capacity + self.position.nbytes + self.capacity
+        """What the rows take; pages that were never written take no memory."""
+        per_row = sum(array.itemsize for array in self.data.values()) + self.position.itemsize
+        per_row += len(self.valid) + (self.alive is not None)
+        return per_row * max(self.n_rows, self._n_touched)
 
     def store(self, column_id: int, rows: I64 | slice, values: NDArray[Any], valid: Mask | None) -> None:
         """Write values of one column into some rows."""
@@ -131,10 +145,12 @@ class Segment:
 
     def live_rows(self) -> Mask:
         """Give which rows live; shape (n_rows,)."""
-        return self.alive[: self.n_rows]
+        return np.ones(self.n_rows, np.bool_) if self.alive is None else self.alive[: self.n_rows]
 
     def kill(self, rows: I64) -> None:
         """Make tombstones of some live rows."""
+        if self.alive is None:
+            self.alive = np.ones(self.capacity, np.bool_)
         self.alive[rows] = False
         self.n_dead += len(rows)
 
@@ -151,10 +167,11 @@ class Segment:
 
     def compact(self) -> None:
         """Move the live rows together."""
-        kept = self.alive[: self.n_rows].nonzero()[0]
+        kept = self.live_rows().nonzero()[0]
         for array in (*self.data.values(), *self.valid.values(), self.position):
             array[: len(kept)] = array[kept]
-        self.alive[:] = True
+        self.alive = None
+        self._n_touched = max(self._n_touched, self.n_rows)
         self.n_rows, self.n_dead = len(kept), 0
 
 
@@ -194,9 +211,8 @@ class Block:
 
     def live(self) -> Mask | None:
         """Give which rows live, or None if all do."""
-        if self.segment.n_dead == 0:
-            return None
-        return self.segment.alive[self.start : self.stop]
+        alive = self.segment.alive
+        return None if alive is None else alive[self.start : self.stop]
 
 
 class Table:
@@ -400,7 +416,7 @@ class Table:
         """
         used = np.zeros(len(pool), np.bool_)
         for segment in self._all_segments():
-            rows = np.ones(segment.n_rows, np.bool_) if segment.n_dead == 0 else segment.live_rows()
+            rows = segment.live_rows()
             valid = segment.valid.get(column_id)
             if valid is not None:
                 rows = rows & valid[: segment.n_rows]

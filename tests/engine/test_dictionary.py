@@ -148,40 +148,78 @@ def test_both_sets_of_kernels_agree() -> None:
         )
     one, two = (made.hash_slices(heap, starts, lengths, np.uint64(9)) for made in (plain.PLAIN, COMPILED))
     assert np.array_equal(one, two)
+    one, two = (made.fingerprint_slices(heap, starts, lengths) for made in (plain.PLAIN, COMPILED))
+    assert np.array_equal(one, two)
+    assert len(set(one.tolist())) == len(set(items))
 
 
 @pytest.mark.parametrize("collides", [False, True])
-def test_both_sets_of_kernels_intern_alike(collides: bool) -> None:
+@pytest.mark.parametrize("dtype", [np.uint32, np.int64])
+def test_both_sets_of_kernels_intern_alike(dtype: type, collides: bool) -> None:
     pytest.importorskip("numba")
     from crescando.engine.kernels.texts_compiled import COMPILED
 
     rng = random.Random(8)
     few = np.uint64(0x3_0000_0003 if collides else 0xFFFF_FFFF_FFFF_FFFF)
-    seen: list[bytes] = []
-    held = Texts.of([b"", b"a"])
-    tables = [(np.zeros(300, np.uint8), np.zeros(300, np.int32)) for _ in range(2)]
-    for (marks, slots), made in zip(tables, (plain.PLAIN, COMPILED), strict=True):
+    sets = (plain.PLAIN, COMPILED)
+    seen = [b"", b"a"]
+    held = Texts.of(seen)
+    pools = []
+    for made in sets:
+        marks, slots = np.zeros(300, np.uint8), np.zeros(300, np.int32)
         hashes = made.hash_slices(held.heap, held.starts, held.lengths, np.uint64(9)) & few
         made.place_codes(marks, slots, hashes, 0)
+        heap, offsets = np.zeros(8_000, np.uint8), np.zeros(600, dtype)
+        heap[:1], offsets[:3] = held.heap, held.offsets
+        pools.append((marks, slots, heap, offsets))
     for room in (200, 3, 0):
-        items = [bytes(rng.choice(b"ab\0") for _ in range(rng.randrange(9))) for _ in range(150)]
+        items = [
+            bytes(rng.choice(b"ab\0") for _ in range(rng.choice((0, 1, 3, 8, 15, 16, 40))))
+            for _ in range(150)
+        ]
         texts = Texts.of([*items, *seen[:20]])
         hashes = plain.hash_slices(texts.heap, texts.starts, texts.lengths, np.uint64(9)) & few
-        given = (held.heap, held.offsets, hashes, texts.heap, texts.starts, texts.lengths)
-        results = [
-            made.intern_codes(marks, slots, *given, len(held), room)
-            for (marks, slots), made in zip(tables, (plain.PLAIN, COMPILED), strict=True)
-        ]
-        (codes, fresh, done), (others, same_fresh, same_done) = results
-        assert done == same_done
-        assert np.array_equal(fresh, same_fresh)
+        sought = (hashes, texts.heap, texts.starts, texts.lengths, len(seen), room)
+        results = [made.intern_slices(*pool, *sought) for pool, made in zip(pools, sets, strict=True)]
+        (codes, n_texts, done), (others, same_n_texts, same_done) = results
+        assert (n_texts, done) == (same_n_texts, same_done)
+        assert codes.dtype == others.dtype
         assert np.array_equal(codes[:done], others[:done])
-        assert len(fresh) <= room
-        assert done == len(texts) or len(fresh) == room
-        seen = [*held, *(texts[place] for place in fresh.tolist())]
-        assert [seen[code] for code in codes[:done].tolist()] == list(texts)[:done]
-        assert len(set(seen)) == len(seen)
-        held = Texts.of(seen)
+        assert n_texts - len(seen) <= room
+        assert done == len(texts) or n_texts - len(seen) == room
+        for _, _, heap, offsets in pools:
+            held = Texts(heap[: int(offsets[n_texts])], offsets[: n_texts + 1], True)
+            assert held.to_list()[: len(seen)] == seen
+            assert [held[code] for code in codes[:done].tolist()] == list(texts)[:done]
+            assert len(set(held)) == n_texts
+        seen = held.to_list()
+
+
+@pytest.mark.parametrize(("n_texts", "n_codes"), [(1, 0), (1, 3), (50, 20), (50, 0), (20, 400), (300, 299)])
+def test_both_sets_of_kernels_number_texts_alike(n_texts: int, n_codes: int) -> None:
+    pytest.importorskip("numba")
+    from crescando.engine.kernels.texts_compiled import COMPILED
+
+    codes = np.random.default_rng(3).integers(0, n_texts, n_codes).astype(np.int32)
+    for made in (plain.PLAIN, COMPILED):
+        renumbered = codes.copy()
+        used = made.renumber(renumbered, n_texts)
+        assert used.tolist() == sorted(set(codes.tolist()))
+        assert used[renumbered].tolist() == codes.tolist()
+
+
+def test_neighbours_are_gathered_as_one() -> None:
+    pytest.importorskip("numba")
+    from crescando.engine.kernels.texts_compiled import COMPILED
+
+    heap = np.arange(250, dtype=np.uint8)
+    for lengths in ([0, 0], [250], [17, 0, 33, 200], [100, 100, 50, 0], [0, 240, 10]):
+        sizes = np.array(lengths)
+        starts = np.cumsum(sizes) - sizes
+        for order in (np.arange(len(sizes)), np.arange(len(sizes))[::-1], np.zeros(3, np.int64)):
+            pieces = [heap[starts[i] : starts[i] + sizes[i]].tobytes() for i in order.tolist()]
+            for made in (plain.PLAIN, COMPILED):
+                assert made.gather_slices(heap, starts[order], sizes[order]).tobytes() == b"".join(pieces)
 
 
 @pytest.mark.parametrize("texts", [["a\ud800"], ["a", b"a"], [b"a", "a"], [1]])

@@ -30,6 +30,9 @@ _WORD = (1 << 64) - 1
 _KEPT = np.array([(1 << (8 * n)) - 1 for n in range(9)], np.uint64)
 """Which bits of a word belong to its first n bytes."""
 
+HEAP_ROOM = 16
+"""Bytes behind the texts of a heap that is appended to; texts are copied in steps of so many."""
+
 _FEW = 8
 """So few slices are walked one by one: a long one is no call per word."""
 
@@ -87,6 +90,35 @@ def hash_slices(heap: U8, starts: I64, lengths: I64, seed: np.uint64) -> U64:
             one = _mix_one(((one ^ word) + int(_GOLDEN)) & _WORD)
         state[row] = one
     return mix(state)
+
+
+def fingerprint_slices(heap: U8, starts: I64, lengths: I64) -> U64:
+    """Hash slices for a table in memory: one multiplication for each word of eight bytes."""
+    state = lengths.astype(np.uint64) * _GOLDEN
+    active = np.arange(len(starts))
+    done = 0
+    while True:
+        active = active[lengths[active] > done]
+        if len(active) <= _FEW:
+            break
+        words = load_words(heap, starts[active] + done, lengths[active] - done)
+        state[active] = _fold(state[active], words)
+        done += 8
+    for row in active.tolist():
+        start = int(starts[row])
+        data = heap[start + done : start + int(lengths[row])].tobytes()
+        padded = data.ljust((len(data) + 7) // 8 * 8, b"\0")
+        one = int(state[row])
+        for word in np.frombuffer(padded, "<u8").tolist():
+            one = ((one ^ word) * int(_MIX_1)) & _WORD
+            one ^= one >> 32
+        state[row] = one
+    return mix(state)
+
+
+def _fold(state: U64, words: U64) -> U64:
+    mixed: U64 = (state ^ words) * _MIX_1
+    return mixed ^ (mixed >> np.uint64(32))
 
 
 def equal_slices(
@@ -234,7 +266,7 @@ def place_codes(marks: U8, table: I32, hashes: U64, first: int) -> None:
         slots[slots == size] = 0
 
 
-def intern_codes(
+def intern_slices(
     marks: U8,
     table: I32,
     heap: U8,
@@ -245,23 +277,26 @@ def intern_codes(
     lengths: I64,
     first: int,
     room: int,
-) -> tuple[I64, I64, int]:
-    """Look texts up, and put those that are not there into the table under the codes from `first` on.
+) -> tuple[I32, int, int]:
+    """Look texts up, and append those that are not there, under the codes from `first` on.
 
     Parameters
     ----------
-    marks, table, heap, offsets, hashes, sought, starts, lengths : ndarray
+    marks, table, hashes, sought, starts, lengths : ndarray
         As in `find_codes`.
+    heap, offsets : ndarray
+        As in `find_codes`, with room for all that is sought and `HEAP_ROOM` bytes more,
+        which may be overwritten.
     first : int
         How many texts there are.
     room : int
-        How many new ones there may be.
+        How many new ones the table has room for.
 
     Returns
     -------
-    codes : ndarray of int64, shape (n,)
-    fresh : ndarray of int64
-        The places of the new texts, ascending; their codes ascend too.
+    codes : ndarray of int32, shape (n,)
+    n_texts : int
+        How many texts there are now.
     done : int
         How many were looked up before there was no room for a new one; codes of
         the others mean nothing.
@@ -270,7 +305,7 @@ def intern_codes(
     missing = (codes < 0).nonzero()[0]
     done = len(hashes)
     if len(missing) == 0:
-        return codes, missing, done
+        return codes.astype(np.int32), first, done
     _, firsts, inverse = np.unique(hashes[missing], return_index=True, return_inverse=True)
     leader = missing[firsts[inverse]]
     same = equal_slices(sought, starts[leader], lengths[leader], sought, starts[missing], lengths[missing])
@@ -284,7 +319,30 @@ def intern_codes(
     if len(fresh) > room:
         done, fresh = int(fresh[room]), fresh[:room]
     place_codes(marks, table, hashes[fresh], first)
-    return codes, fresh, done
+    n_texts, begin = first + len(fresh), int(offsets[first])
+    ends = begin + np.cumsum(lengths[fresh])
+    heap[begin : begin + int(lengths[fresh].sum())] = gather_slices(sought, starts[fresh], lengths[fresh])
+    offsets[first + 1 : n_texts + 1] = ends
+    return codes.astype(np.int32), n_texts, done
+
+
+def renumber(codes: I32, n_texts: int) -> I64:
+    """Number the texts that some codes stand for, without gaps; gives the codes that are used, ascending.
+
+    Parameters
+    ----------
+    codes : ndarray of int32, shape (n,)
+        Below `n_texts`; changed in place.
+    n_texts : int
+    """
+    seen = np.zeros(n_texts, np.bool_)
+    seen[codes] = True
+    used = seen.nonzero()[0]
+    if len(used) < n_texts:
+        index = np.empty(n_texts, np.int32)
+        index[used] = np.arange(len(used), dtype=np.int32)
+        codes[:] = index[codes]
+    return used
 
 
 def sort_slices(heap: U8, starts: I64, lengths: I64) -> I64:
@@ -331,11 +389,22 @@ class TextKernels(NamedTuple):
     """A set of these functions, of which the compiled ones have their own."""
 
     hash_slices: Callable[[U8, I64, I64, np.uint64], U64]
+    fingerprint_slices: Callable[[U8, I64, I64], U64]
     equal_slices: Callable[[U8, I64, I64, U8, I64, I64], Mask]
     gather_slices: Callable[[U8, I64, I64], U8]
     find_codes: Callable[[U8, I32, U8, NDArray[Any], U64, U8, I64, I64], I64]
     place_codes: Callable[[U8, I32, U64, int], None]
-    intern_codes: Callable[[U8, I32, U8, NDArray[Any], U64, U8, I64, I64, int, int], tuple[I64, I64, int]]
+    intern_slices: Callable[[U8, I32, U8, NDArray[Any], U64, U8, I64, I64, int, int], tuple[I32, int, int]]
+    renumber: Callable[[I32, int], I64]
 
 
-PLAIN = TextKernels(hash_slices, equal_slices, gather_slices, find_codes, place_codes, intern_codes)
+PLAIN = TextKernels(
+    hash_slices,
+    fingerprint_slices,
+    equal_slices,
+    gather_slices,
+    find_codes,
+    place_codes,
+    intern_slices,
+    renumber,
+)

@@ -79,6 +79,25 @@ def hash_slices(heap: U8, starts: I64, lengths: I64, seed: np.uint64) -> U64:
     return hashes
 
 
+@_compile(types.uint64[::1](_BYTES, _INTS, _INTS))
+def fingerprint_slices(heap: U8, starts: I64, lengths: I64) -> U64:
+    """Hash slices, quickly; see `texts.fingerprint_slices`."""
+    hashes = np.empty(starts.size, np.uint64)
+    for row in range(starts.size):
+        at, length = starts[row], lengths[row]
+        state = np.uint64(length) * _GOLDEN
+        stop = at + (length & ~7)
+        while at < stop:
+            state = (state ^ load_word(heap, at)) * _MIX_1
+            state ^= state >> _THIRTY_TWO
+            at += 8
+        if length & 7:
+            state = (state ^ load_bytes(heap, at, length & 7)) * _MIX_1
+            state ^= state >> _THIRTY_TWO
+        hashes[row] = _mix(state)
+    return hashes
+
+
 @_compile(types.boolean[::1](_BYTES, _INTS, _INTS, _BYTES, _INTS, _INTS))
 def equal_slices(
     left: U8, left_starts: I64, left_lengths: I64, right: U8, right_starts: I64, right_lengths: I64
@@ -93,6 +112,19 @@ def equal_slices(
     return equal
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _copy(target: Any, to: Any, source: Any, start: Any, length: Any) -> Any:
+    """Copy bytes in whole steps, also behind what is wanted, as far as both have them."""
+    done = np.int64(0)
+    stop = min(length, min(source.size - start, target.size - to) - (WIDE - 1))
+    while done < stop:
+        copy_wide(target, to + done, source, start + done)
+        done += WIDE
+    while done < length:
+        target[to + done] = source[start + done]
+        done += 1
+
+
 @_compile(types.uint8[::1](_BYTES, _INTS, _INTS))
 def gather_slices(heap: U8, starts: I64, lengths: I64) -> U8:
     """Copy slices end to end; see `texts.gather_slices`."""
@@ -102,17 +134,19 @@ def gather_slices(heap: U8, starts: I64, lengths: I64) -> U8:
     # Slices are copied in whole steps; what is too much is overwritten by the next one.
     copied = np.empty(total + WIDE, np.uint8)
     done = np.int64(0)
-    for row in range(starts.size):
+    row = 0
+    while row < starts.size:
+        start = starts[row]
+        stop = start + lengths[row]
+        row += 1
+        # Slices that lie end to end are one.
+        while row < starts.size and starts[row] == stop:
+            stop += lengths[row]
+            row += 1
         if row + _AHEAD < starts.size:
             prefetch(heap, starts[row + _AHEAD])
-        start, length = starts[row], lengths[row]
-        if start + length + WIDE <= heap.size:
-            for i in range(0, length, WIDE):
-                copy_wide(copied, done + i, heap, start + i)
-        else:
-            for i in range(length):
-                copied[done + i] = heap[start + i]
-        done += length
+        _copy(copied, done, heap, start, stop - start)
+        done += stop - start
     return copied[:total]
 
 
@@ -206,11 +240,11 @@ def place_codes(marks: U8, table: I32, hashes: U64, first: int) -> None:
 
 def _intern_signature(offsets: Any) -> Any:
     result: Any = types.Tuple  # numba has no types for it.
-    return result((types.int64[::1], types.int64[::1], types.int64))(
+    return result((types.int32[::1], types.int64, types.int64))(
         types.uint8[::1],
         types.int32[::1],
-        _BYTES,
-        _read(offsets),
+        types.uint8[::1],
+        offsets[::1],
         _WORDS,
         _BYTES,
         _INTS,
@@ -221,7 +255,7 @@ def _intern_signature(offsets: Any) -> Any:
 
 
 @_compile(_intern_signature(types.uint32), _intern_signature(types.int64))
-def intern_codes(
+def intern_slices(
     marks: U8,
     table: I32,
     heap: U8,
@@ -232,12 +266,12 @@ def intern_codes(
     lengths: I64,
     first: int,
     room: int,
-) -> tuple[I64, I64, Any]:
-    """Look texts up and place the new ones; see `texts.intern_codes`."""
-    codes = np.empty(hashes.size, np.int64)
-    fresh = np.empty(hashes.size, np.int64)
+) -> tuple[I32, Any, Any]:
+    """Look texts up and append the new ones; see `texts.intern_slices`."""
+    codes = np.empty(hashes.size, np.int32)
     size = np.int64(table.size)
-    count = np.int64(0)
+    n_texts, stop = np.int64(first), np.int64(first + room)
+    end = np.int64(offsets[first])
     for row in range(hashes.size):
         if row + _AHEAD < hashes.size:
             ahead = _slot(hashes[row + _AHEAD], size)
@@ -249,31 +283,57 @@ def intern_codes(
         while marks[slot]:
             if marks[slot] == mark:
                 candidate = np.int64(table[slot])
-                if candidate < first:
-                    begin = np.int64(offsets[candidate])
-                    if np.int64(offsets[candidate + 1]) - begin == length and _same(
-                        heap, begin, sought, start, length
-                    ):
-                        code = candidate
-                        break
-                else:
-                    other = fresh[candidate - first]
-                    if lengths[other] == length and _same(sought, starts[other], sought, start, length):
-                        code = candidate
-                        break
+                begin = np.int64(offsets[candidate])
+                if np.int64(offsets[candidate + 1]) - begin == length and _same(
+                    heap, begin, sought, start, length
+                ):
+                    code = candidate
+                    break
             slot += 1
             if slot == size:
                 slot = np.int64(0)
         if code < 0:
-            if count == room:
-                return codes, fresh[:count], np.int64(row)
-            code = first + count
+            if n_texts == stop:
+                return codes, n_texts, np.int64(row)
+            code = n_texts
             marks[slot] = mark
             table[slot] = code
-            fresh[count] = row
-            count += 1
+            _copy(heap, end, sought, start, length)
+            end += length
+            n_texts += 1
+            offsets[n_texts] = end
         codes[row] = code
-    return codes, fresh[:count], np.int64(hashes.size)
+    return codes, n_texts, np.int64(hashes.size)
 
 
-COMPILED = TextKernels(hash_slices, equal_slices, gather_slices, find_codes, place_codes, intern_codes)
+@_compile(types.int64[::1](types.int32[::1], types.int64))
+def renumber(codes: I32, n_texts: int) -> I64:
+    """Number the used texts without gaps; see `texts.renumber`."""
+    index = np.full(n_texts, -1, np.int32)
+    for row in range(codes.size):
+        index[codes[row]] = 0
+    count = 0
+    for code in range(n_texts):
+        if index[code] == 0:
+            index[code] = count
+            count += 1
+    used = np.empty(count, np.int64)
+    for code in range(n_texts):
+        if index[code] >= 0:
+            used[index[code]] = code
+    if count < n_texts:
+        for row in range(codes.size):
+            codes[row] = index[codes[row]]
+    return used
+
+
+COMPILED = TextKernels(
+    hash_slices,
+    fingerprint_slices,
+    equal_slices,
+    gather_slices,
+    find_codes,
+    place_codes,
+    intern_slices,
+    renumber,
+)
