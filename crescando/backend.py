@@ -10,20 +10,21 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from itertools import repeat
 from typing import Any, Protocol
 
-from crescando.client.base import Explanation, Pending, ReadOutcome, Request
+from crescando.client.base import Batch, Explanation, Failed, Pending, ReadOutcome, Request, WriteOutcome
 from crescando.client.promise import Promise
 from crescando.engine.statement import encode_parameters
 from crescando.errors import ClosedError, DeadlineError, OperationError, UnknownTableError
 from crescando.loop import LoopThread
 from crescando.pump import Pump
 from crescando.roles.client import Client
-from crescando.roles.completion import Completion
+from crescando.roles.completion import Completion, Executed, Stable
 from crescando.roles.messages import Explain, ReadReplica
 from crescando.routing.rubberband.config import Rubberband
 from crescando.routing.rubberband.messages import (
@@ -72,7 +73,8 @@ class LoopBackend:
         self._pump = Pump(core, transport, loop.agenda, after_turn=self._after_turn, stopped=self._stopped)
         self._arrived: deque[tuple[int, Request]] = deque()
         self._is_woken = False
-        self._operations: dict[int, Pending] = {}
+        self._operations: dict[int, Pending | Batch] = {}
+        """What has no outcome, by number; of a batch, the batch for each of its operations."""
         self._callbacks: dict[int, _Done] = {}
         self._asked: set[Future[Any]] = set()
         """What is waited for beside operations."""
@@ -83,29 +85,44 @@ class LoopBackend:
 
     # Data.
 
-    def submit(self, requests: tuple[Request, ...]) -> tuple[Pending, ...]:
-        """Submit operations in order; see `Backend.submit`."""
-        pending = []
+    @property
+    def in_flight(self) -> int:
+        """How many operations have no outcome; see `Backend.in_flight`."""
+        return len(self._operations)
+
+    def submit(self, request: Request, pending: Pending) -> None:
+        """Submit one operation; see `Backend.submit`."""
         with self._loop.lock:
             # Under the lock, so that what is taken here is seen by whoever ends the session.
             if self._closed:
                 raise ClosedError(self._closed)
-            for request in requests:
-                self._next_token += 1
-                operation = self._operations[self._next_token] = Pending(self._next_token)
-                self._arrived.append((self._next_token, request))
-                pending.append(operation)
+            token = pending.number = self._next_token = self._next_token + 1
+            self._operations[token] = pending
+            self._arrived.append((token, request))
             wake, self._is_woken = not self._is_woken, True
         if wake:
             self._loop.hand_over(self._take_arrived)
-        return tuple(pending)
+
+    def submit_batch(self, requests: Sequence[Request], failed: Failed) -> Batch:
+        """Submit operations in order; see `Backend.submit_batch`."""
+        with self._loop.lock:
+            if self._closed:
+                raise ClosedError(self._closed)
+            tokens = range(self._next_token + 1, self._next_token + 1 + len(requests))
+            batch = Batch(tokens.start, len(requests), failed)
+            self._next_token += len(requests)
+            self._operations.update(dict.fromkeys(tokens, batch))
+            self._arrived.extend(zip(tokens, requests, strict=True))
+            wake, self._is_woken = not self._is_woken, True
+        if wake:
+            self._loop.hand_over(self._take_arrived)
+        return batch
 
     def _take_arrived(self) -> None:
         with self._loop.lock:
             self._is_woken = False
             arrived, self._arrived = self._arrived, deque()
-        for token, request in arrived:
-            self.core.request(token, request)
+        self.core.request_all(arrived)
         self._pump.need_turn()
 
     def cancel(self, pendings: tuple[Pending, ...]) -> None:
@@ -291,10 +308,12 @@ class LoopBackend:
         return bool(self._operations or self._callbacks)
 
     def _wait_for_work(self, deadline_s: float) -> None:
-        oldest = next(iter(list(self._operations.values())), None)
+        token, oldest = next(iter(list(self._operations.items())), (0, None))
         if oldest is None:
             time.sleep(0.002)
             return
+        if isinstance(oldest, Batch):
+            oldest = oldest.pending(token - oldest.first)
         is_done = threading.Event()
         oldest.outcome.add_done_callback(lambda _: is_done.set())
         is_done.wait(max(0.0, deadline_s - time.monotonic()))
@@ -319,28 +338,64 @@ class LoopBackend:
 
     def _after_turn(self) -> None:
         told: list[Pending] = []
-        operations = self._operations
-        for completion in self.core.take_completions():
-            operation = operations.get(completion.token)
-            if operation is None:
-                callback = self._callbacks.pop(completion.token, None)
-                if callback is not None:
-                    callback(completion)
-                continue
-            if completion.is_stable:
-                operation.settle_stable()
-                continue
-            # Whoever ends the session takes what is left, and settles it himself.
-            if operations.pop(completion.token, None) is None:
-                continue
-            if completion.error is None:
-                operation.keep(completion.outcome)
+        for each in self.core.take_told():
+            if isinstance(each, Executed):
+                self._settle(each, told)
+            elif isinstance(each, Stable):
+                self._settle_stable(each.tokens)
             else:
-                operation.fail(completion.error)
-            told.append(operation)
+                self._complete(each, told)
         # Whoever is woken by one finds all of them known, and need not wait again.
         for operation in told:
             operation.tell()
+
+    def _settle(self, executed: Executed, told: list[Pending]) -> None:
+        """Keep what operations ended with, and note of whom somebody is to be told."""
+        tokens, outcomes, operations = executed.tokens, executed.outcomes, self._operations
+        batch = operations.get(tokens[0])
+        # Whoever ends the session takes what is left, and settles it himself.
+        taken = list(map(operations.pop, tokens, repeat(None)))
+        if isinstance(batch, Batch) and batch.holds(tokens) and None not in taken:
+            told += batch.settle(tokens, outcomes)
+            return
+        for token, operation, outcome in zip(tokens, taken, outcomes, strict=True):
+            if isinstance(operation, Batch):
+                told += operation.settle((token,), (outcome,))
+            elif operation is not None:
+                operation.keep(outcome)
+                told.append(operation)
+
+    def _settle_stable(self, tokens: Sequence[int]) -> None:
+        operations = self._operations
+        batch = operations.get(tokens[0])
+        if isinstance(batch, Batch) and batch.holds(tokens):
+            batch.settle_stable(tokens)
+            return
+        for token, operation in zip(tokens, map(operations.get, tokens), strict=True):
+            if isinstance(operation, Batch):
+                operation.settle_stable((token,))
+            elif operation is not None:
+                operation.settle_stable()
+
+    def _complete(self, completion: Completion, told: list[Pending]) -> None:
+        """Take what is told of one operation, or of what else was asked."""
+        token, error = completion.token, completion.error
+        operation = self._operations.get(token)
+        if operation is None:
+            callback = self._callbacks.pop(token, None)
+            if callback is not None:
+                callback(completion)
+        elif completion.is_stable:
+            self._settle_stable((token,))
+        elif isinstance(completion.outcome, ReadOutcome | WriteOutcome):
+            self._settle(Executed((token,), (completion.outcome,)), told)
+        elif error is None or self._operations.pop(token, None) is None:
+            pass  # As above.
+        elif isinstance(operation, Batch):
+            told += operation.fail(token, error)
+        else:
+            operation.fail(error)
+            told.append(operation)
 
     def _stopped(self, reason: str) -> None:
         with self._loop.lock:
@@ -352,8 +407,12 @@ class LoopBackend:
         with self._loop.lock:
             left, self._operations = self._operations, {}
             asked = list(self._asked)
-        for operation in list(left.values()):
-            _fail(operation, error)
+        for token, operation in list(left.items()):
+            if not isinstance(operation, Batch):
+                _fail(operation, error)
+                continue
+            for pending in operation.fail(token, error):
+                pending.tell()
         for future in asked:
             _fail(future, error)
 

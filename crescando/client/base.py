@@ -6,16 +6,16 @@ that the same verbs serve an embedded store and, later, a remote one.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import msgspec
 
+from crescando.client.batch import Batch, Failed
 from crescando.client.block import Block, Piece
-from crescando.client.promise import Promise
+from crescando.client.pending import Pending
 from crescando.engine.aggregate import States
 from crescando.engine.base import Explained
 from crescando.engine.statement import Column, Shape
@@ -25,8 +25,10 @@ from crescando.types import KeyRange, Position, ProcessId, Scope
 
 __all__ = [
     "Backend",
+    "Batch",
     "Block",
     "Explanation",
+    "Failed",
     "Groups",
     "Isolation",
     "Pending",
@@ -64,8 +66,7 @@ class ReadOutcome(msgspec.Struct, frozen=True, gc=False):
     groups: tuple[Groups, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOutcome:
+class WriteOutcome(msgspec.Struct, frozen=True, gc=False):
     """A complete write: the counts' ranges partition the ranges it touched, for each step anew."""
 
     position: Position
@@ -142,68 +143,6 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     """The writes of a transaction after its first."""
 
 
-class Pending(Promise[Any], gc=False, eq=False):
-    """An operation on its way; as a promise, that of its outcome.
-
-    Attributes
-    ----------
-    number : int
-        The session's sequence number.
-    """
-
-    number: int
-    _is_stable: bool = False
-    _stable: Promise[None] | None = None
-
-    @property
-    def outcome(self) -> Promise[Any]:
-        """Kept with a `ReadOutcome` or `WriteOutcome` when it is executed.
-
-        A read fails with `ReadFailedError` or `ReadLostError`; both kinds with
-        what `stable` fails with. A write that met rejected rows does *not* fail
-        here: its counts tell. `SchemaChanged` asks to prepare the statement again.
-        """
-        return self
-
-    @property
-    def stable(self) -> Promise[None]:
-        """Kept when every correct replica has the operation; fails with `RefusedError` or `LostError`."""
-        with _STABLE_LOCK:
-            if self._stable is None:
-                self._stable = Promise()
-            stable = self._stable
-        # Either this thread or the one that settles it finds what the other one has done.
-        if self._is_stable or self._is_kept:
-            self._tell_stable(stable)
-        return stable
-
-    def settle_stable(self) -> None:
-        """Tell those who wait that it is stable."""
-        self._is_stable = True
-        if self._stable is not None:
-            self._tell_stable(self._stable)
-
-    def tell(self) -> None:
-        """Call whoever has asked for the outcome, and whoever has asked whether it is stable."""
-        if self._stable is not None:
-            self._tell_stable(self._stable)
-        super().tell()
-
-    def _tell_stable(self, stable: Promise[None]) -> None:
-        with _STABLE_LOCK:
-            if stable.done():
-                pass
-            elif self._is_stable or self._error is None:
-                stable.keep(None)
-            else:
-                stable.fail(self._error)
-        stable.tell()
-
-
-_STABLE_LOCK = threading.Lock()
-"""Guards the making of promises of stability, which few ask for."""
-
-
 class SchemaChanged(Exception):  # noqa: N818  # A signal to prepare again, not an error.
     """The statement was prepared against a schema that changed; applied `no`."""
 
@@ -214,8 +153,29 @@ class Backend(Protocol):
     Every method is thread-safe and none blocks; waiting is the caller's.
     """
 
-    def submit(self, requests: tuple[Request, ...]) -> tuple[Pending, ...]:
+    @property
+    def in_flight(self) -> int:
+        """How many data operations are submitted and have no outcome."""
+        ...
+
+    def submit(self, request: Request, pending: Pending) -> None:
+        """Submit one data operation, and keep `pending`, which gets its number.
+
+        Raises
+        ------
+        ClosedError
+            If the session or store is closed.
+        """
+        ...
+
+    def submit_batch(self, requests: Sequence[Request], failed: Failed) -> Batch:
         """Submit data operations, in order, as one batch.
+
+        Parameters
+        ----------
+        requests : sequence of Request
+        failed : callable
+            See `Batch`.
 
         Raises
         ------
@@ -243,7 +203,7 @@ class Backend(Protocol):
         ...
 
     def catalog(self) -> Mapping[str, TableSchema]:
-        """Give the newest catalog this client has heard of."""
+        """Give the newest catalog this client has heard of; another object when it is another one."""
         ...
 
     def refresh_catalog(self) -> Future[Mapping[str, TableSchema]]:

@@ -16,14 +16,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from itertools import repeat
 from typing import Any, TypeVar
 
 import msgspec
 
-from crescando.client.base import Backend, Pending, Request, SchemaChanged, Step
-from crescando.client.promise import Promise, Waitable
+from crescando.client.base import Backend, Pending, Request, SchemaChanged
+from crescando.client.batch import Batch
+from crescando.client.promise import Promise
 from crescando.client.waiting import TIMEOUT_S_DEFAULT, Steps
-from crescando.engine.statement import Shape
 from crescando.errors import ClosedError, RefusedError, StatementError, UnknownTableError
 from crescando.schema import TableSchema
 
@@ -68,7 +69,6 @@ class Desk:
         self.timeout_s = timeout_s
         self._generation = _process.generation
         self.lock = threading.Lock()
-        self._in_flight = 0
         self._is_closed = False
         self._statements: OrderedDict[Hashable, Any] = OrderedDict()
 
@@ -80,7 +80,7 @@ class Desk:
     @property
     def in_flight(self) -> int:
         """How many operations are sent and not answered."""
-        return self._in_flight
+        return self.backend.in_flight
 
     @property
     def is_closed(self) -> bool:
@@ -152,7 +152,7 @@ class Desk:
                 self._statements.popitem(last=False)
         return built
 
-    def send(self, requests: Sequence[Request], agains: Sequence[Again]) -> tuple[Flight, ...]:
+    def send(self, requests: Sequence[Request], agains: Sequence[Again]) -> Sequence[Flight]:
         """Submit operations as one batch.
 
         Raises
@@ -160,31 +160,23 @@ class Desk:
         ClosedError
             If the session is closed.
         """
+        if len(requests) == 1:
+            return (self.send_one(requests[0], agains[0]),)
         self.check_usable()
-        pendings = self.backend.submit(tuple(requests))
-        with self.lock:
-            self._in_flight += len(pendings)
-        return tuple(
-            _Sent(self, request.shape, request.then, pending, again)
-            for request, pending, again in zip(requests, pendings, agains, strict=True)
-        )
+        sending = _Sending(self, requests, agains)
+        batch = self.backend.submit_batch(requests, sending.on_failed)
+        return list(map(Member, repeat(sending), repeat(batch), range(len(requests))))
 
     def send_one(self, request: Request, again: Again) -> Flight:
         """Submit one operation; as `send`."""
         self.check_usable()
-        (pending,) = self.backend.submit((request,))
-        with self.lock:
-            self._in_flight += 1
-        return _Sent(self, request.shape, request.then, pending, again)
+        sent = _Sent(_desk=self, _request=request, _again=again)
+        self.backend.submit(request, sent)
+        return sent
 
-    def hand_out(self, handle: V) -> V:
-        """Give a handle to the caller."""
-        return handle
-
-    def landed(self) -> None:
-        """Count one operation as answered."""
-        with self.lock:
-            self._in_flight -= 1
+    def hand_out(self, handles: list[V]) -> list[V]:
+        """Give handles to the caller."""
+        return handles
 
 
 class Flight:
@@ -198,17 +190,29 @@ class Flight:
 
     __slots__ = ()
 
-    pending: Pending
     _desk: Desk
-    _shape: Shape
-    _then: tuple[Step, ...]
     _again: Again
     _second: Promise[Pending] | None
+
+    @property
+    def pending(self) -> Pending:
+        """Its first sending."""
+        raise NotImplementedError
+
+    @property
+    def request(self) -> Request:
+        """What was sent first."""
+        raise NotImplementedError
 
     @property
     def number(self) -> int:
         """The session's sequence number of the operation."""
         return self.pending.number
+
+    def taken(self) -> Any:
+        """Give the outcome if it is known, of the first sending, and no failure; otherwise None."""
+        pending = self.pending
+        return pending.result() if pending.done() and pending.exception() is None else None
 
     def is_done(self) -> bool:
         """Say whether the outcome is known."""
@@ -219,12 +223,6 @@ class Flight:
             return not _is_refused(self.pending)
         return second.done() and (second.exception() is not None or second.result().outcome.done())
 
-    @property
-    def was_taken(self) -> bool:
-        """Whether the first sending has its outcome, and it is the operation's."""
-        pending = self.pending
-        return pending.done() and (pending.exception() is None or not _is_refused(pending))
-
     def cancel(self) -> None:
         """Call it off, if it is a read."""
         second = self._second
@@ -233,19 +231,19 @@ class Flight:
             pendings.append(second.result())
         self._desk.backend.cancel(tuple(pendings))
 
-    def outcome(self) -> Steps[Any]:
+    def outcome_steps(self) -> Steps[Any]:
         """Wait for the outcome; give it, or raise what it failed with."""
         yield self.pending.outcome
         if not _is_refused(self.pending):
             return self.pending.outcome.result()
-        second = self._send_again()
+        second = self.send_again()
         yield second
         pending = second.result()
         yield pending.outcome
         with _changed_twice():
             return pending.outcome.result()
 
-    def stable(self) -> Steps[None]:
+    def stable_steps(self) -> Steps[None]:
         """Wait until every correct replica has the operation."""
         yield self.pending.stable
         error = self.pending.stable.exception()
@@ -254,21 +252,15 @@ class Flight:
         if error is None and not (self.pending.outcome.done() and _is_refused(self.pending)):
             return
         # Ordered everywhere and refused everywhere: what counts is the second sending.
-        second = self._send_again()
+        second = self.send_again()
         yield second
         pending = second.result()
         yield pending.stable
         with _changed_twice():
             pending.stable.result()
 
-    def __call__(self, _: Waitable) -> None:
-        """Take note that the outcome is known."""
-        self._desk.landed()
-        if self.pending.exception() is not None and _is_refused(self.pending):
-            self._send_again()
-
-    def _send_again(self) -> Promise[Pending]:
-        """Prepare and send again, once: the waiter or the callback, whoever comes first."""
+    def send_again(self) -> Promise[Pending]:
+        """Prepare and send again, once: the waiter or who learns of the refusal, whoever comes first."""
         with self._desk.lock:
             if self._second is not None:
                 return self._second
@@ -286,11 +278,13 @@ class Flight:
         try:
             catalog = refreshed.result()
             known = {(schema.id, schema.version) for schema in catalog.values()}
-            shapes = (self._shape, *(step.shape for step in self._then))
+            shapes = (self.request.shape, *(step.shape for step in self.request.then))
             prepared_for = [(shape.table, shape.schema_version) for shape in shapes]
             if isinstance(refusal, RefusedError) and known.issuperset(prepared_for):
                 raise refusal
-            second.set_result(self._desk.backend.submit((self._again(catalog),))[0])
+            pending = Pending()
+            self._desk.backend.submit(self._again(catalog), pending)
+            second.set_result(pending)
         except StatementError as error:
             second.set_exception(error)
         except Exception as error:  # noqa: BLE001  # Whoever waits is told, whatever it was.
@@ -298,18 +292,118 @@ class Flight:
             second.set_exception(refusal if isinstance(refusal, RefusedError) else error)
 
 
-class _Sent(Flight, msgspec.Struct, gc=False, eq=False):
-    """The flight of an operation that stands alone."""
+class _Sent(Pending, Flight, gc=False, eq=False, kw_only=True):
+    """The flight of an operation that was sent alone, and its first sending in one."""
 
     _desk: Desk
-    _shape: Shape
-    _then: tuple[Step, ...]
-    pending: Pending
+    _request: Request
     _again: Again
     _second: Promise[Pending] | None = None
 
-    def __post_init__(self) -> None:
-        self.pending.add_done_callback(self)
+    @property
+    def pending(self) -> Pending:
+        return self
+
+    @property
+    def request(self) -> Request:
+        return self._request
+
+    def taken(self) -> Any:
+        return self._value  # None if it failed.
+
+    def failed(self) -> None:
+        if isinstance(self._error, _REFUSALS):
+            self.send_again()
+
+
+class _OfBatch(Flight, msgspec.Struct, gc=False, eq=False):
+    """The flight of an operation of a batch that somebody waits for alone, or that failed."""
+
+    _desk: Desk
+    _pending: Pending
+    _request: Request
+    _again: Again
+    _second: Promise[Pending] | None = None
+
+    @property
+    def pending(self) -> Pending:
+        return self._pending
+
+    @property
+    def request(self) -> Request:
+        return self._request
+
+
+class _Sending:
+    """Operations that were sent together, and what it takes to send one of them again.
+
+    Parameters
+    ----------
+    desk : Desk
+    requests : sequence of Request
+    agains : sequence of Again
+    """
+
+    __slots__ = ("_agains", "_desk", "_flights", "_requests")
+
+    def __init__(self, desk: Desk, requests: Sequence[Request], agains: Sequence[Again]) -> None:
+        self._desk = desk
+        self._requests = requests
+        self._agains = agains
+        self._flights: dict[int, _OfBatch] = {}
+
+    def flight(self, batch: Batch, place: int) -> Flight:
+        """Give one operation's own flight."""
+        found = self._flights.get(place)
+        if found is None:
+            made = _OfBatch(self._desk, batch.pending(place), self._requests[place], self._agains[place])
+            # Whoever comes second takes that of the first: it may have sent again.
+            found = self._flights.setdefault(place, made)
+        return found
+
+    def on_failed(self, batch: Batch, place: int) -> None:
+        """Send again what was refused, though nobody may wait for it."""
+        flight = self.flight(batch, place)
+        if _is_refused(flight.pending):
+            flight.send_again()
+
+
+class Member(Flight, msgspec.Struct, gc=False, eq=False):
+    """An operation of a batch, as long as nothing but its outcome is asked for."""
+
+    _sending: _Sending
+    _batch: Batch
+    _place: int
+
+    @property
+    def pending(self) -> Pending:
+        return self._batch.pending(self._place)
+
+    @property
+    def number(self) -> int:
+        return self._batch.first + self._place
+
+    @property
+    def _flight(self) -> Flight:
+        return self._sending.flight(self._batch, self._place)
+
+    def taken(self) -> Any:
+        return self._batch.outcomes[self._place]
+
+    def is_done(self) -> bool:
+        return self._batch.outcomes[self._place] is not None or self._flight.is_done()
+
+    def cancel(self) -> None:
+        self._flight.cancel()
+
+    def outcome_steps(self) -> Steps[Any]:
+        known = self._batch.outcomes[self._place]
+        if known is not None:
+            return known
+        return (yield from self._flight.outcome_steps())
+
+    def stable_steps(self) -> Steps[None]:
+        return self._flight.stable_steps()
 
 
 _REFUSALS = (SchemaChanged, RefusedError)

@@ -103,8 +103,8 @@ class ReadHandle(_Handle[T], msgspec.Struct, Generic[T], gc=False, eq=False):
     """A read on its way."""
 
     _desk: Desk
-    _flight: Flight
     _finish: Callable[[ReadOutcome], T]
+    _flight: Flight
 
     @property
     def number(self) -> int:
@@ -112,10 +112,11 @@ class ReadHandle(_Handle[T], msgspec.Struct, Generic[T], gc=False, eq=False):
         return self._flight.number
 
     def result(self, timeout_s: float | None = None) -> T:
-        flight = self._flight
-        if timeout_s is None and flight.was_taken:
-            self._desk.check_process()
-            return self._finish(flight.pending.result())
+        if timeout_s is None:
+            outcome = self._flight.taken()
+            if outcome is not None:
+                self._desk.check_process()
+                return self._finish(outcome)
         return super().result(timeout_s)
 
     def __await__(self) -> Generator[Any, None, T]:
@@ -132,8 +133,9 @@ class ReadHandle(_Handle[T], msgspec.Struct, Generic[T], gc=False, eq=False):
                 waits.end(waiter, timeout_s)
             if not is_known and not pending.done():
                 raise passed(self._name(), timeout_s)
-        if flight.was_taken:
-            return self._finish(pending.result())
+        outcome = flight.taken()
+        if outcome is not None:
+            return self._finish(outcome)
         left_s = max(0.0, timeout_s - (time.monotonic() - began_s))
         return (yield from wait_async(self._steps(), left_s, what=self._name))
 
@@ -160,7 +162,7 @@ class ReadHandle(_Handle[T], msgspec.Struct, Generic[T], gc=False, eq=False):
             raise
 
     def _steps(self) -> Steps[T]:
-        outcome = yield from self._flight.outcome()
+        outcome = yield from self._flight.outcome_steps()
         return self._finish(outcome)
 
     def _name(self) -> str:
@@ -197,18 +199,18 @@ class _Durable(_Handle[T]):
         await Awaited(wait_async(self._stable_steps(), seconds, what=self._name))
 
 
-class WriteHandle(_Durable[WriteResult]):
+class WriteHandle(_Durable[WriteResult], msgspec.Struct, gc=False, eq=False):
     """A write on its way; a bulk insert's several operations count as one write."""
 
-    __slots__ = ("_desk", "_flights", "_returning", "_schema")
+    _desk: Desk
+    _schema: TableSchema
+    _returning: Sequence[Returned]
+    _flights: Sequence[Flight]
 
-    def __init__(
-        self, desk: Desk, flights: Sequence[Flight], schema: TableSchema, returning: Sequence[Returned] = ()
-    ) -> None:
-        self._desk = desk
-        self._flights = tuple(flights)
-        self._schema = schema
-        self._returning = returning
+    @staticmethod
+    def of_one(desk: Desk, schema: TableSchema, returning: Sequence[Returned], flight: Flight) -> WriteHandle:
+        """Give the handle of a write that is one operation."""
+        return WriteHandle(desk, schema, returning, (flight,))
 
     @property
     def number(self) -> int:
@@ -228,12 +230,12 @@ class WriteHandle(_Durable[WriteResult]):
     def _steps(self) -> Steps[WriteResult]:
         outcomes: list[WriteOutcome] = []
         for flight in self._flights:
-            outcomes.append((yield from flight.outcome()))
+            outcomes.append((yield from flight.outcome_steps()))
         return summarise(self._schema, outcomes, self._returning)
 
     def _stable_steps(self) -> Steps[None]:
         for flight in self._flights:
-            yield from flight.stable()
+            yield from flight.stable_steps()
 
     def _name(self) -> str:
         first = self._flights[0].number
@@ -261,6 +263,12 @@ class WriteHandle(_Durable[WriteResult]):
         OperationError
             As the write failed; its `applied` says what it did.
         """
+        flights = self._flights
+        if timeout_s is None and len(flights) == 1:
+            outcome = flights[0].taken()
+            if outcome is not None:
+                self._desk.check_process()
+                return _checked(summarise(self._schema, (outcome,), self._returning), check)
         return _checked(super().result(timeout_s), check)
 
     async def wait(self, timeout_s: float | None = None, *, check: bool = True) -> WriteResult:
@@ -305,7 +313,7 @@ class TransactionHandle(_Durable[tuple[WriteResult, ...]]):
 
     def _stable_steps(self) -> Steps[None]:
         if self._flight is not None:
-            yield from self._flight.stable()
+            yield from self._flight.stable_steps()
 
     def _name(self) -> str:
         return f"transaction {self.number}"

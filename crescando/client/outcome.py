@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from crescando.client.answer import Answer
@@ -29,8 +30,7 @@ class RejectedRow:
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class WriteResult:
+class WriteResult(msgspec.Struct, frozen=True):
     """What a write did.
 
     Attributes
@@ -65,6 +65,10 @@ def summarise(
     ReturnedLostError
         If it was to return more rows than are kept.
     """
+    if len(outcomes) == 1 and len(outcomes[0].counts) == 1 and not returning:
+        at, (count,) = outcomes[0].position, outcomes[0].counts
+        if count.rejection is None:
+            return WriteResult(at, count.affected, count.rejected, None, (at,))
     counts = [count for outcome in outcomes for count in outcome.counts]
     rejections = [count.rejection for count in counts if count.rejection is not None]
     smallest = min(rejections, key=_rank, default=None)

@@ -9,7 +9,6 @@ sessions' operations may come between.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -28,12 +27,41 @@ from crescando.schema import TableSchema
 H = TypeVar("H", bound=ReadHandle[Any] | WriteHandle)
 
 
-@dataclass(frozen=True, slots=True)
-class BoundOperation(Generic[H]):
+class BoundOperation(msgspec.Struct, Generic[H], frozen=True, gc=False, eq=False):
     """One operation with its values, ready for `Session.submit_many`."""
 
     request: Request
-    again: Again
+    handle: Callable[[Flight], H]
+    """Makes the handle of the operation on its way."""
+    statement: PreparedStatement[H]
+    params: Params
+
+    def __call__(self, catalog: Catalog) -> Request:
+        """Prepare it once more, against a newer catalog."""
+        return self.statement.again(self.params, catalog)
+
+
+class _Bindings(Sequence[Again]):
+    """What prepares each of many operations of one statement once more."""
+
+    __slots__ = ("_params_list", "_statement")
+
+    def __init__(self, statement: PreparedStatement[Any], params_list: Sequence[Params]) -> None:
+        self._statement = statement
+        self._params_list = list(params_list)
+
+    def __len__(self) -> int:
+        return len(self._params_list)
+
+    def __getitem__(self, place: Any) -> Any:
+        return partial(self._statement.again, self._params_list[place])
+
+
+class _Current(msgspec.Struct, Generic[H], frozen=True):
+    """A statement prepared for the table as a catalog has it."""
+
+    catalog: Catalog
+    prepared: Prepared
     handle: Callable[[Flight], H]
 
 
@@ -60,13 +88,14 @@ class PreparedStatement(Generic[H]):
         self._table = table
         self._template = template
         self._finish = finish
-        self._prepared = Prepared(template, desk.schema(table))
+        catalog = desk.backend.catalog()
+        prepared = Prepared(template, desk.schema(table))
+        self._now = _Current(catalog, prepared, self._maker(prepared.schema))
 
     def __call__(self, params: Params = ()) -> H:
         """Submit one operation and give its handle."""
-        prepared = self._current()
-        flight = self._desk.send_one(prepared.request(params), _Again(self, params))
-        return self._handle(prepared.schema, flight)
+        now = self._current()
+        return now.handle(self._desk.send_one(now.prepared.request(params), partial(self.again, params)))
 
     def many(self, params_list: Sequence[Params]) -> list[H]:
         """Submit one operation per set of values, as one batch in this order.
@@ -89,16 +118,14 @@ class PreparedStatement(Generic[H]):
         """
         if not params_list:
             return []
-        prepared = self._current()
-        requests = prepared.requests(params_list)
-        flights = self._desk.send(requests, [_Again(self, params) for params in params_list])
-        return [self._handle(prepared.schema, flight) for flight in flights]
+        now = self._current()
+        requests = now.prepared.requests(params_list)
+        return list(map(now.handle, self._desk.send(requests, _Bindings(self, params_list))))
 
     def bind(self, params: Params = ()) -> BoundOperation[H]:
         """Give one operation for `Session.submit_many`, which mixes statements in one batch."""
-        prepared = self._current()
-        request = prepared.request(params)
-        return BoundOperation(request, _Again(self, params), partial(self._handle, prepared.schema))
+        now = self._current()
+        return BoundOperation(now.prepared.request(params), now.handle, self, params)
 
     def explain(self, params: Params = (), *, timeout_s: float | None = None) -> tuple[Explanation, ...]:
         """Ask every storage process how it would execute one operation, which is not executed.
@@ -108,7 +135,7 @@ class PreparedStatement(Generic[H]):
         tuple of Explanation
             One per process that can be reached; ``str`` of one is meant to be read.
         """
-        request = self._current().requests([params])[0]
+        request = self._current().prepared.request(params)
         self._desk.check_usable()
         future = self._desk.backend.explain(request)
         handle: ControlHandle[tuple[Explanation, ...]] = ControlHandle(
@@ -116,12 +143,16 @@ class PreparedStatement(Generic[H]):
         )
         return handle.result(timeout_s)
 
-    def _current(self) -> Prepared:
-        schema = self._desk.schema(self._table)
-        prepared = self._prepared
-        if schema is not prepared.schema and schema != prepared.schema:
-            prepared = self._prepared = Prepared(self._template, schema)
-        return prepared
+    def _current(self) -> _Current[H]:
+        now = self._now
+        catalog = self._desk.backend.catalog()
+        if catalog is not now.catalog:
+            schema = self._desk.schema(self._table)
+            prepared = now.prepared
+            if schema is not prepared.schema and schema != prepared.schema:
+                prepared = Prepared(self._template, schema)
+            now = self._now = _Current(catalog, prepared, self._maker(prepared.schema))
+        return now
 
     def again(self, params: Params, catalog: Catalog) -> Request:
         """Give the request for one set of values against a newer catalog."""
@@ -129,27 +160,19 @@ class PreparedStatement(Generic[H]):
             raise UnknownTableError(self._table, tuple(catalog))
         return Prepared(self._template, catalog[self._table]).request(params)
 
-    def _handle(self, schema: TableSchema, flight: Flight) -> H:
-        handle: Any
+    def _maker(self, schema: TableSchema) -> Callable[[Flight], H]:
+        """Give what makes the handle of an operation on its way."""
+        maker: Any
         if self._finish is not None:
-            handle = ReadHandle(self._desk, flight, self._finish)
+            maker = partial(ReadHandle, self._desk, self._finish)
         else:
-            returning = bind_returning(self._template.returning, schema)
-            handle = WriteHandle(self._desk, (flight,), schema, returning)
-        return handle  # type: ignore[no-any-return]
+            maker = partial(
+                WriteHandle.of_one, self._desk, schema, bind_returning(self._template.returning, schema)
+            )
+        return maker  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return f"<prepared {self._template.kind.value} on {self._table!r}>"
-
-
-class _Again(msgspec.Struct, frozen=True, gc=False, eq=False):
-    """Prepares an operation once more."""
-
-    statement: PreparedStatement[Any]
-    params: Params
-
-    def __call__(self, catalog: Catalog) -> Request:
-        return self.statement.again(self.params, catalog)
 
 
 def submit_once(
@@ -204,9 +227,7 @@ def submit_many(desk: Desk, operations: Sequence[BoundOperation[Any]]) -> list[A
     """Submit operations of any prepared statements as one batch."""
     if not operations:
         return []
-    flights = desk.send(
-        [operation.request for operation in operations], [operation.again for operation in operations]
+    flights = desk.send([operation.request for operation in operations], list(operations))
+    return desk.hand_out(
+        [operation.handle(flight) for operation, flight in zip(operations, flights, strict=True)]
     )
-    return [
-        desk.hand_out(operation.handle(flight)) for operation, flight in zip(operations, flights, strict=True)
-    ]

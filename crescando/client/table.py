@@ -398,8 +398,8 @@ class Table:
             for request in requests
         ]
         flights = self._desk.send(requests, agains)
-        handle = WriteHandle(self._desk.home, flights, schema, bind_returning(returned, schema))
-        return self._desk.hand_out(handle)
+        handle = WriteHandle(self._desk.home, schema, bind_returning(returned, schema), flights)
+        return self._desk.hand_out([handle])[0]
 
     def _write(self, template: Template, params: Params) -> WriteHandle:
         handle: WriteHandle = submit_once(self._desk, self.name, template, params)

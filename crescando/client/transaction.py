@@ -128,11 +128,10 @@ class Draft(Desk):
         """Note one write."""
         return self.send((request,), (again,))[0]
 
-    def hand_out(self, handle: V) -> V:
-        """Remember the handle of a write."""
-        if isinstance(handle, WriteHandle):
-            self._handles.append(handle)
-        return handle
+    def hand_out(self, handles: list[V]) -> list[V]:
+        """Remember the handles of writes."""
+        self._handles += [handle for handle in handles if isinstance(handle, WriteHandle)]
+        return handles
 
     def submit(self) -> None:
         """Send everything as one operation; nothing if there is nothing."""
@@ -171,15 +170,18 @@ class StepFlight(Flight):
         """Say whether the outcome is known."""
         return self._draft.is_done
 
-    def outcome(self) -> Steps[Any]:
+    def taken(self) -> None:
+        """Nothing: its outcome is a part of the transaction's."""
+
+    def outcome_steps(self) -> Steps[Any]:
         """Wait for the transaction; give what this write of it did."""
-        whole: WriteOutcome = yield from self._draft.flight.outcome()
+        whole: WriteOutcome = yield from self._draft.flight.outcome_steps()
         counts = tuple(count for count in whole.counts if count.step == self._step)
         return WriteOutcome(whole.position, counts)
 
-    def stable(self) -> Steps[None]:
+    def stable_steps(self) -> Steps[None]:
         """Wait until every correct replica has the transaction."""
-        yield from self._draft.flight.stable()
+        yield from self._draft.flight.stable_steps()
 
 
 class Transaction:

@@ -422,6 +422,9 @@ _CALL_DECODER = msgspec.msgpack.Decoder(Call)
 _SHAPES_DECODER = msgspec.msgpack.Decoder(tuple[bytes, ...])
 
 
+_NO_STEPS = _ENCODER.encode(())
+
+
 def encode_parameters(shape: Shape, parameters: tuple[Any, ...]) -> bytes:
     """Encode an operation's parameters."""
     # Most have constants, which the first one tells: each operation comes through here.
@@ -443,6 +446,20 @@ def decode_parameters(shape: Shape, data: bytes) -> tuple[Any, ...]:
 def encode_call(shape: int, parameters: bytes, then: tuple[Call, ...] = ()) -> bytes:
     """Encode a data message's payload; `shape` indexes the submission's shapes."""
     return _ENCODER.encode(Call(shape, parameters, then))
+
+
+def encode_calls(shapes: Sequence[int], parameters: Sequence[tuple[Any, ...]]) -> list[bytes]:
+    """Encode the payloads of many messages, whose parameters are constants, as `encode_call` does."""
+    heads: dict[tuple[int, int], bytes] = {}
+    payloads = []
+    for shape, constants in zip(shapes, map(_ENCODER.encode, parameters), strict=True):
+        key = shape, len(constants)
+        head = heads.get(key)
+        if head is None:
+            # What stands before the parameters depends on their length only, and no step comes after.
+            head = heads[key] = encode_call(shape, bytes(key[1]))[: -key[1] - len(_NO_STEPS)]
+        payloads.append(head + constants + _NO_STEPS)
+    return payloads
 
 
 def decode_call(data: bytes) -> Call:

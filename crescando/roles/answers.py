@@ -55,21 +55,6 @@ def _content(answers: Rows | Partials, block: Block | None, index: int, scope: i
     return Piece(answers.scopes[scope], block, start, stop)
 
 
-def whole_pieces(rows: Rows) -> Iterator[tuple[int, int, Piece]]:
-    """Give number, position and piece of each read, none of which has parts before or after."""
-    block, scopes, offsets = Block(rows.names, rows.columns), rows.scopes, rows.offsets.tolist()
-    named = zip(
-        rows.number.tolist(),
-        rows.position.tolist(),
-        rows.scope.tolist(),
-        offsets[:-1],
-        offsets[1:],
-        strict=True,
-    )
-    for number, position, scope, start, stop in named:
-        yield number, position, Piece(scopes[scope], block, start, stop)
-
-
 class Parts:
     """The parts of long answers that have come so far."""
 

@@ -15,11 +15,10 @@ routers answers, nothing is taken, and nobody waits for what was.
 from __future__ import annotations
 
 import itertools
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from crescando.client.base import ReadOutcome, Request, SchemaChanged
+from crescando.client.base import Request, SchemaChanged
 from crescando.engine.base import Failed, Partials, Results, Rows
 from crescando.engine.written import Written
 from crescando.errors import (
@@ -34,25 +33,27 @@ from crescando.errors import (
     RefusedError,
 )
 from crescando.process import Output, earliest
-from crescando.roles.answers import Answer, Parts, answers_of, whole_pieces
-from crescando.roles.completion import Completion
+from crescando.roles.answers import Answer, Parts, answers_of
+from crescando.roles.completion import Completion, Executed, Stable, Told, one_by_one
 from crescando.roles.configurations import Configurations
 from crescando.roles.contact import Contact
-from crescando.roles.flight import READ, InFlight, count
+from crescando.roles.flight import Coverage, InFlight
 from crescando.roles.inquiry import GivenUp, Inquiries
 from crescando.roles.limits import ClientLimits
 from crescando.roles.messages import Answered, Attach, Explains, Inquired, Ping, Pong, Taken
 from crescando.roles.outbox import is_long
-from crescando.roles.payload import Packing, spread
+from crescando.roles.payload import Spread
 from crescando.roles.quorum import QuorumWatch
 from crescando.roles.receipts import Receipts
 from crescando.roles.reconnects import Reconnects
 from crescando.roles.replica import ReplicaReads, no_session
+from crescando.roles.requests import Requests
+from crescando.roles.runs import Runs
 from crescando.roles.snapshot import SnapshotReads
 from crescando.routing.base import ExpelledEvent, Multicast, StableEvent
 from crescando.routing.batch import Message, submission
 from crescando.routing.ecast.messages import ConfigRequest, ConfigState, Quorum, ReadRefused, Welcome
-from crescando.types import MessageKind, Position, ProcessId, Verdict
+from crescando.types import MessageKind, ProcessId, Verdict
 
 
 class Client:
@@ -85,11 +86,10 @@ class Client:
         self._storages = dict.fromkeys(storages)
         self.reachable: dict[ProcessId, None] = {}
         self._reconnects = Reconnects()
-        self._waiting: deque[tuple[int, Request]] = deque()
-        self._operations: dict[int, InFlight] = {}
+        self._operations = Runs()
         self._configurations = Configurations()
         self._config_tokens: list[int] = []
-        self._completions: list[Completion] = []
+        self._completions: list[Told] = []
         self._resubmissions: dict[int, int] = {}
         self._verdict_by_s: float | None = None
         self._contact = Contact(storages, self.limits.give_up_s, self.limits.alone_s)
@@ -104,23 +104,22 @@ class Client:
             bytes_max=self.limits.snapshot_bytes,
             batch_max=self.limits.batch_operations,
         )
+        self._requests = Requests(self._snapshots)
         self._watch = QuorumWatch(self.limits.unreachable_s, self.limits.silence_s)
         self._seen = -1
-        self._n_writes_requested = 0
-        self._n_writes = self._last_write = self._stable_upto = 0
         self._submitted_s = 0.0
         self._receipts = Receipts()
         self._closed = ""
         self._out = Output()
         self._submit([Message(me, 1, MessageKind.CONFIG, -1, (), 0, join)], b"")
-        self._offsets = spread(me.incarnation)
+        self._offsets = Spread(me.incarnation)
 
     # What users ask.
 
     @property
     def n_in_flight(self) -> int:
         """How many data operations have no outcome yet."""
-        return len(self._waiting) + len(self._operations) + len(self._snapshots)
+        return len(self._requests) + len(self._operations) + len(self._snapshots)
 
     @property
     def _refusal(self) -> CrescandoError | None:
@@ -131,17 +130,15 @@ class Client:
 
     def request(self, token: int, request: Request) -> None:
         """Take a data operation; it is submitted with the turn's others."""
+        self.request_all(((token, request),))
+
+    def request_all(self, asked: Collection[tuple[int, Request]]) -> None:
+        """Take data operations in their order; as `request`."""
         refusal = self._refusal
         if refusal is not None:
-            self._completions.append(Completion(token, error=refusal))
-        elif request.isolation == "snapshot":
-            if self._n_writes == self._n_writes_requested:
-                self._snapshots.request(token, request, self._last_write)
-            else:
-                self._snapshots.request_behind(token, request, self._n_writes_requested)
+            self._completions += [Completion(token, error=refusal) for token, _ in asked]
         else:
-            self._n_writes_requested += request.shape.kind is not READ
-            self._waiting.append((token, request))
+            self._requests.take(asked)
 
     def configure(self, token: int, payload: bytes) -> None:
         """Submit a configuration message, behind everything requested before."""
@@ -176,12 +173,16 @@ class Client:
 
     def numbers(self) -> dict[int, int]:
         """Give the message number of each data operation that has no outcome yet, by token."""
-        return {operation.token: number for number, operation in self._operations.items()}
+        return dict(self._operations.tokens())
+
+    def take_told(self) -> list[Told]:
+        """Give what happened since the last call."""
+        told, self._completions = self._completions, []
+        return told
 
     def take_completions(self) -> list[Completion]:
-        """Give what happened since the last call."""
-        completions, self._completions = self._completions, []
-        return completions
+        """Give what happened since the last call, one by one."""
+        return list(one_by_one(self.take_told()))
 
     # Inputs.
 
@@ -295,7 +296,7 @@ class Client:
             self._watch.wake_at_s,
             self._reconnects.wake_at_s,
             # What time alone cannot submit must not be waited for: it would be due at once, for ever.
-            self._submitted_s + self.limits.stall_s if self._waiting and self._may_submit(1e99) else None,
+            self._submitted_s + self.limits.stall_s if self._requests and self._may_submit(1e99) else None,
         )
         return out
 
@@ -313,17 +314,11 @@ class Client:
         now_s : float or None
             None to submit everything, whatever is on its way.
         """
-        while self._waiting and (now_s is None or self._may_submit(now_s)):
+        while self._requests and (now_s is None or self._may_submit(now_s)):
             self._submitted_s = now_s if now_s is not None else self._submitted_s
             first, limits = self.multicast.next_number, self.limits
-            packing = Packing(self._waiting, limits.batch_operations, limits.batch_bytes)
-            for number, (token, request) in enumerate(packing.taken, first):
-                self._operations[number] = InFlight(token, number, request, request.ranges)
-                if request.shape.kind is not READ:
-                    self._n_writes += 1
-                    self._last_write = number
-                    if self._snapshots.awaits_number:
-                        self._snapshots.on_numbered(self._n_writes, number)
+            packing, run = self._requests.pack(first, limits.batch_operations, limits.batch_bytes)
+            self._operations.add(run)
             sent = packing.submission(self.me, first, self.multicast.acknowledged, self._offsets)
             self.multicast.submit(sent)
 
@@ -362,18 +357,20 @@ class Client:
 
     def _on_whole(self, process: ProcessId, rows: Rows) -> None:
         """As `_on_answer`, of many reads none of which has parts."""
-        completions = self._completions
-        for number, at, piece in whole_pieces(rows):
-            operation = self._operations.get(number)
-            if operation is not None and not self._resubmissions and operation.lacks_only(piece.scope):
-                # As most reads of few rows are answered; it comes to the same as `_complete`.
-                del self._operations[number]
-                self._seen = max(self._seen, at)
-                if not operation.is_stable:
-                    completions.append(Completion(operation.token, is_stable=True))
-                completions.append(Completion(operation.token, False, ReadOutcome(Position(at), (piece,))))
-            elif number < 0 or operation is not None:
-                self._on_answer(process, Answer(number, at, piece, 0, has_more=False))
+        told, others = self._operations.on_rows(rows)
+        self._take(told)
+        for answer in others:
+            self._on_answer(process, answer)
+
+    def _take(self, told: Sequence[Stable | Executed]) -> None:
+        """Tell what has become of many operations."""
+        self._completions += told
+        for each in told:
+            if isinstance(each, Executed):
+                self._seen = max(self._seen, max(outcome.position for outcome in each.outcomes))
+                if self._resubmissions:
+                    for token in each.tokens:
+                        self._resubmissions.pop(token, None)
 
     def _find(self, number: int, at: int) -> InFlight | None:
         """Give the operation that an answer at a position belongs to, if it lacks one."""
@@ -396,7 +393,9 @@ class Client:
 
     def _on_written(self, pieces: Iterable[Written]) -> None:
         for written in pieces:
-            for operation in count(self._operations, written):
+            told, others = self._operations.on_written(written)
+            self._take(told)
+            for operation in self._operations.count(others, Coverage(written.arcs)):
                 self._finish_if_done(operation)
 
     def _on_failed(self, failed: Failed) -> None:
@@ -445,30 +444,31 @@ class Client:
     def _on_stable(self, event: StableEvent, now_s: float) -> None:
         excepted = {exception.number: exception for exception in event.exceptions}
         self._completions += self._configurations.settle(event.upto, excepted)
-        ahead = sorted(number for number in excepted if number > event.upto)
-        upto = range(self._stable_upto + 1, event.upto + 1)
-        self._stable_upto = max(self._stable_upto, event.upto)
         lost: list[InFlight] = []
-        for number in (*upto, *ahead):
+        for number, exception in sorted(excepted.items()):
             operation = self._operations.get(number)
             if operation is None or operation.is_stable:
                 continue
-            exception = excepted.get(number) if excepted else None
-            if exception is not None and exception.verdict == Verdict.REFUSED.value:
+            if exception.verdict == Verdict.REFUSED.value:
                 self._fail(operation, RefusedError(exception.reason))
-            elif exception is not None and operation.is_read:
+            elif operation.is_read:
                 lost.append(operation)
-            elif exception is not None:
-                self._fail(operation, LostError(exception.reason))
             else:
-                operation.is_stable = True
-                self._inquiries.expect(operation, now_s)
-                self._completions.append(Completion(operation.token, is_stable=True))
-                if not operation.missing:
-                    self._finish_if_done(operation)
+                self._fail(operation, LostError(exception.reason))
         # Each goes before what waits, so the last one first.
         for operation in reversed(lost):
             self._resubmit(operation)
+        told, records = self._operations.on_stable(event.upto, now_s)
+        if told:
+            self._inquiries.expect(now_s)
+        self._take(told)
+        for operation in records:
+            if not operation.is_stable:
+                operation.is_stable, operation.stable_s = True, now_s
+                self._inquiries.expect(now_s)
+                self._completions.append(Completion(operation.token, is_stable=True))
+                if not operation.missing:
+                    self._finish_if_done(operation)
 
     def _on_expelled(self, event: ExpelledEvent, now_s: float) -> None:
         self._closed = f"this client was expelled from the cluster at position {event.position}"
@@ -495,7 +495,9 @@ class Client:
 
     def _call_off(self) -> None:
         """End the reads that their users have cancelled."""
-        unsent, sent = self._receipts.take_cancelled(self._waiting, self._operations, self._snapshots)
+        unsent, sent = self._receipts.take_cancelled(
+            self._requests.waiting, self._operations, self._snapshots
+        )
         error = ReadCancelledError("the read was cancelled")
         for operation in sent:
             self._fail(operation, error)
@@ -503,7 +505,7 @@ class Client:
 
     def _look_after(self, now_s: float) -> None:
         """Wait no more for what a storage process that keeps silent may never confirm or answer."""
-        if not (self._operations or self._waiting or self._configurations or self._replicas):
+        if not (self._operations or self._requests or self._configurations or self._replicas):
             self._contact.rest()
             return
         for peer in self._contact.look(now_s, self.multicast.next_number):
@@ -514,25 +516,21 @@ class Client:
             self._completions += self._replicas.end(peer, "keeps silent")
         reason = f"nothing has been heard of {', '.join(map(str, sorted(self._contact.silent)))} for long"
         self._fail_unstable(reason, self._contact.hopeless)
-        if self._waiting and self._contact.hopeless >= self.multicast.next_number:
+        if self._requests and self._contact.hopeless >= self.multicast.next_number:
             # As long ago the last one was sent: what is open is all that may be, and does not end.
-            tokens = [token for token, _ in self._waiting]
-            self._waiting.clear()
-            self._end_unsent(tokens, RefusedError(f"not sent, since too much is not confirmed: {reason}"))
+            error = RefusedError(f"not sent, since too much is not confirmed: {reason}")
+            self._end_unsent(self._requests.clear(), error)
 
     def _fail_unsent(self, error: Exception) -> None:
         """Fail what has no number yet, and what changes nothing."""
-        tokens = [*(token for token, _ in self._waiting), *self._snapshots.take_all(), *self._config_tokens]
-        self._waiting.clear()
+        tokens = [*self._requests.clear(), *self._snapshots.take_all(), *self._config_tokens]
         self._config_tokens.clear()
         self._end_unsent(tokens, error)
 
     def _end_unsent(self, tokens: list[int], error: Exception) -> None:
         for token in tokens:
             self._resubmissions.pop(token, None)
-        # A write that is never submitted must not be waited for.
-        self._snapshots.on_unsent(self._last_write)
-        self._n_writes = self._n_writes_requested
+        self._requests.forget_writes()
         self._completions += [Completion(token, error=error) for token in tokens]
 
     def _fail_without_quorum(self) -> None:
@@ -547,7 +545,7 @@ class Client:
         """Send a read again, whole, at a new position; never across an own later write."""
         attempt = self._resubmissions.get(operation.token, 0) + 1
         obstacle = self._closed
-        if self._last_write > operation.number:
+        if self._requests.last_write > operation.number:
             obstacle = "the session has written since"
         elif attempt > self.limits.resubmissions:
             obstacle = f"so did those of {attempt - 1} more attempts"
@@ -558,7 +556,7 @@ class Client:
         del self._operations[operation.number]
         self._parts.end_read(operation.number)
         self.resubmitted += 1
-        self._waiting.appendleft((operation.token, operation.request))
+        self._requests.waiting.appendleft((operation.token, operation.request))
 
     # Asking the owners.
 
@@ -586,7 +584,7 @@ class Client:
 
     def _tell_receipts(self) -> None:
         """Let the owners forget what nobody will ask for."""
-        lowest = next(iter(self._operations), self.multicast.next_number)
+        lowest = self._operations.lowest(self.multicast.next_number)
         for message in self._receipts.take(lowest, is_idle=not self._operations):
             self._out.send.extend((peer, message) for peer in self.reachable)
 

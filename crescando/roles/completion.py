@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+
 import msgspec
 
 from crescando.client.base import Explanation, ReadOutcome, WriteOutcome
@@ -25,3 +27,32 @@ class Completion(msgspec.Struct, frozen=True, gc=False):
     is_stable: bool = False
     outcome: ReadOutcome | WriteOutcome | Explanation | bytes | None = None
     error: Exception | None = None
+
+
+class Stable(msgspec.Struct, frozen=True, gc=False):
+    """Some data operations, one at least, are stable."""
+
+    tokens: Sequence[int]
+
+
+class Executed(msgspec.Struct, frozen=True, gc=False):
+    """Some data operations, one at least, have their outcomes."""
+
+    tokens: Sequence[int]
+    outcomes: Sequence[ReadOutcome | WriteOutcome]
+
+
+Told = Completion | Stable | Executed
+
+
+def one_by_one(told: Iterable[Told]) -> Iterator[Completion]:
+    """Give what was told of many, each as if it had been alone."""
+    for each in told:
+        if isinstance(each, Completion):
+            yield each
+        elif isinstance(each, Stable):
+            for token in each.tokens:
+                yield Completion(token, is_stable=True)
+        else:
+            for token, outcome in zip(each.tokens, each.outcomes, strict=True):
+                yield Completion(token, outcome=outcome)

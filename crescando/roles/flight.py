@@ -7,7 +7,7 @@ duplicate.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ import msgspec
 from crescando.client.base import Groups, Piece, ReadOutcome, Request, WriteOutcome
 from crescando.engine.base import Failed
 from crescando.engine.statement import Kind
-from crescando.engine.written import Count, Report, Written
+from crescando.engine.written import Count, Report
 from crescando.errors import ReadFailedError
 from crescando.types import KeyRange, Position, Scope
 
@@ -66,11 +66,6 @@ class InFlight(msgspec.Struct, eq=False, gc=False):
     def is_done(self) -> bool:
         """Whether its outcome may be told: a write must also be on every correct replica."""
         return not self.missing and (self.is_read or self.is_stable)
-
-    def lacks_only(self, scope: Scope) -> bool:
-        """Whether it is a read of which nothing is known yet, and one answer for a scope is all of it."""
-        is_new = not (self.pieces or self.groups or self.failures)
-        return is_new and scope == self.missing and self.request.shape.kind is READ
 
     def cover(self, scope: Scope, at: int) -> bool:
         """Take an answer's scope off what is missing; False if nothing of it was."""
@@ -144,16 +139,6 @@ class Coverage:
                     left = less
             self._last, self._found = missing, (tuple(left), frozenset(fresh))
         return self._found
-
-
-def count(operations: Mapping[int, InFlight], written: Written) -> Iterator[InFlight]:
-    """Keep what writes did; gives the operations that it was told of."""
-    coverage = Coverage(written.arcs)
-    for report in written.reports():
-        operation = operations.get(report.number)
-        if operation is not None:
-            operation.count(report, coverage)
-            yield operation
 
 
 def subtract(ranges: Sequence[KeyRange], scope: Scope) -> list[KeyRange]:

@@ -20,6 +20,7 @@ from crescando.process import earliest
 from crescando.roles.flight import InFlight, subtract
 from crescando.roles.limits import ClientLimits
 from crescando.roles.messages import Inquire, Inquired
+from crescando.roles.runs import Runs
 from crescando.types import KeyRange, ProcessId
 
 
@@ -78,9 +79,8 @@ class Inquiries:
         """Ask without delay: answers may have been lost with a session."""
         self._is_suspicious = True
 
-    def expect(self, operation: InFlight, now_s: float) -> None:
-        """Begin to wait for the outcome of an operation that is stable now."""
-        operation.stable_s = now_s
+    def expect(self, now_s: float) -> None:
+        """Begin to wait for the outcomes of operations that are stable now."""
         due_s = now_s + self.limits.inquire_s
         if self.wake_at_s is None or due_s < self.wake_at_s:
             self.wake_at_s = due_s
@@ -103,7 +103,7 @@ class Inquiries:
 
     def look(
         self,
-        operations: dict[int, InFlight],
+        operations: Runs,
         owners: Collection[ProcessId],
         now_s: float,
         *,
@@ -113,7 +113,7 @@ class Inquiries:
 
         Parameters
         ----------
-        operations : dict of int to InFlight
+        operations : Runs
             All that have no outcome.
         owners : collection of ProcessId
             Those with a session.
@@ -126,9 +126,10 @@ class Inquiries:
             return None
         if not self._is_suspicious and (self.wake_at_s is None or now_s < self.wake_at_s):
             return None
+        patience_s = 0.0 if self._is_suspicious else self.limits.inquire_s
         waiting = [
             operation
-            for operation in operations.values()
+            for operation in operations.stable_for(patience_s, now_s)
             if operation.is_stable and operation.missing and operation.inquiry not in self._open
         ]
         due = [o for o in waiting if self._is_suspicious or now_s >= o.stable_s + self.limits.inquire_s]
@@ -139,7 +140,12 @@ class Inquiries:
             inquiry.asked_s + self.limits.answer_s if inquiry.unanswered else now_s
             for inquiry in self._open.values()
         )
-        self.wake_at_s = earliest(min(later, default=None), min(over, default=None))
+        others_s = operations.next_stable_s()
+        self.wake_at_s = earliest(
+            min(later, default=None),
+            min(over, default=None),
+            None if others_s is None else others_s + self.limits.inquire_s,
+        )
         return question
 
     def _ask(
@@ -154,7 +160,7 @@ class Inquiries:
         self._open[self._last] = _Inquiry(waited_s, now_s, set(owners), asks_all=len(owners) == n_owners)
         return Inquire(self._last, tuple(waited_s))
 
-    def conclude(self, operations: dict[int, InFlight], now_s: float) -> Iterator[GivenUp]:
+    def conclude(self, operations: Runs, now_s: float) -> Iterator[GivenUp]:
         """Close the questions that are over; gives what has no hope, the last number first."""
         over = [
             key

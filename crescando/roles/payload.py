@@ -1,36 +1,71 @@
 """Requests as the payloads of messages: parameters, and which shapes of the submission they go with.
 
 Rules of the file: the messages of one submission share their shapes' encodings;
-the writes of a transaction share one message.
+the writes of a transaction share one message. What is alike of many messages is
+looked at once, and the messages are made column by column.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from itertools import chain
+from itertools import accumulate, chain
+from operator import attrgetter
 
 import numpy as np
 
 from crescando.client.base import Request
-from crescando.engine.statement import Call, Kind, Shape, encode_call, encode_parameters, encode_shapes
-from crescando.routing.batch import Submission, offsets_of
-from crescando.types import MessageKind, ProcessId
+from crescando.engine.statement import (
+    Call,
+    Kind,
+    Shape,
+    encode_call,
+    encode_calls,
+    encode_parameters,
+    encode_shapes,
+)
+from crescando.roles.runs import READ, WRITE, Run, Waiting
+from crescando.routing.batch import FEW, I64, U32, U64, Submission, offsets_of
+from crescando.types import MessageKind, ProcessId, Scope
 
 _READ = Kind.READ
 _READ_MESSAGE, _WRITE_MESSAGE = int(MessageKind.READ), int(MessageKind.WRITE)
 
+TOGETHER = 256
+"""Requests whose payloads are made at once, though a submission may have room for fewer."""
 
-def spread(seed: int) -> Iterator[int]:
-    """Give replica offsets for ever: any spread will do, chance is not needed."""
-    state = (abs(seed) * 2654435761 + 12345) & 0xFFFFFFFF
-    while True:
-        state = (state * 1664525 + 1013904223) & 0xFFFFFFFF
-        yield state >> 8
+_BRINGING = frozenset({Kind.INSERT, Kind.UPSERT})
+"""Such requests weigh much: they are looked at one by one."""
 
 
-Waiting = tuple[int, Request]
-"""A request, and what the user calls it."""
+class Spread:
+    """Replica offsets for ever: any spread will do, chance is not needed."""
+
+    def __init__(self, seed: int) -> None:
+        self._state = (abs(seed) * 2654435761 + 12345) & 0xFFFFFFFF
+
+    def __next__(self) -> int:
+        self._state = (self._state * 1664525 + 1013904223) & 0xFFFFFFFF
+        return self._state >> 8
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def take(self, n: int) -> U32:
+        """Give as many at once."""
+        if n <= FEW:
+            return np.array([next(self) for _ in range(n)], np.uint32)
+        factors, terms = _steps(n)
+        states = factors * np.uint32(self._state) + terms
+        self._state = int(states[-1])
+        return states >> np.uint32(8)
+
+
+def _steps(n: int) -> tuple[U32, U32]:
+    """Give what leads from one state of a `Spread` to each of the next n."""
+    factors = np.cumprod(np.full(n, 1664525, np.uint32), dtype=np.uint32)
+    powers = np.concatenate((np.ones(1, np.uint32), factors[:-1]))
+    return factors, np.uint32(1013904223) * np.cumsum(powers, dtype=np.uint32)
 
 
 class Packing:
@@ -54,57 +89,88 @@ class Packing:
         self.taken: list[Waiting] = []
         self._codes: dict[int, tuple[int, Shape]] = {}
         self._shapes: dict[bytes, int] = {}
-        self._kinds: list[int] = []
+        self._kinds = bytearray()
         self._tables: list[int] = []
         self._payloads: list[bytes] = []
-        self._take(waiting, n_max, bytes_max)
+        n_bytes = 0
+        while waiting and len(self.taken) < n_max and n_bytes < bytes_max:
+            if _is_apart(waiting[0][1]):
+                n_bytes += self._take_one(waiting.popleft())
+            else:
+                n_bytes += self._take_some(waiting, n_max - len(self.taken), bytes_max - n_bytes)
 
-    def _take(self, waiting: deque[Waiting], n_max: int, bytes_max: int) -> None:
-        taken, payloads, kinds, tables = self.taken, self._payloads, self._kinds, self._tables
-        known: Shape | None = None
-        code = kind = table = n_bytes = 0
-        while waiting and len(taken) < n_max and n_bytes < bytes_max:
-            entry = waiting.popleft()
-            request = entry[1]
-            shape = request.shape
-            if shape is not known:
-                known, code, table = shape, self._code(shape), shape.table
-                kind = _READ_MESSAGE if shape.kind is _READ else _WRITE_MESSAGE
-            then = self._then(request) if request.then else ()
-            payload = encode_call(code, encode_parameters(shape, request.parameters), then)
-            n_bytes += len(payload)
-            taken.append(entry)
-            payloads.append(payload)
-            kinds.append(kind)
-            tables.append(table)
+    def _take_one(self, entry: Waiting) -> int:
+        """Take one request; gives the bytes of its payload."""
+        _, request = entry
+        shape = request.shape
+        then = tuple(
+            Call(self._code(step.shape), encode_parameters(step.shape, step.parameters))
+            for step in request.then
+        )
+        payload = encode_call(self._code(shape), encode_parameters(shape, request.parameters), then)
+        self.taken.append(entry)
+        self._payloads.append(payload)
+        self._kinds.append(_kind_of(shape))
+        self._tables.append(shape.table)
+        return len(payload)
 
-    def submission(
-        self, sender: ProcessId, first: int, acknowledged: int, offsets: Iterator[int]
-    ) -> Submission:
+    def _take_some(self, waiting: deque[Waiting], n_max: int, bytes_max: int) -> int:
+        """Take requests of constants; gives the bytes of their payloads."""
+        taken = [waiting.popleft() for _ in range(min(n_max, TOGETHER, len(waiting)))]
+        requests = [request for _, request in taken]
+        shapes = [request.shape for request in requests]
+        keys = list(map(id, shapes))
+        distinct = dict(zip(keys, shapes, strict=True))
+        n = len(taken)
+        if any(shape.kind in _BRINGING for shape in distinct.values()) or any(map(_STEPS, requests)):
+            n = next(place for place, request in enumerate(requests) if _is_apart(request))
+        codes = {key: self._code(shape) for key, shape in distinct.items()}
+        payloads = encode_calls(
+            list(map(codes.__getitem__, keys[:n])), [request.parameters for request in requests[:n]]
+        )
+        n_bytes = list(accumulate(map(len, payloads)))
+        if n_bytes[-1] >= bytes_max:
+            n = next(place for place, so_far in enumerate(n_bytes, 1) if so_far >= bytes_max)
+        waiting.extendleft(reversed(taken[n:]))
+        kinds = {key: _kind_of(shape) for key, shape in distinct.items()}
+        self.taken += taken[:n]
+        self._payloads += payloads[:n]
+        self._kinds += bytes(map(kinds.__getitem__, keys[:n]))
+        self._tables += [shape.table for shape in shapes[:n]]
+        return n_bytes[n - 1]
+
+    def run(self, first: int) -> Run:
+        """Give the operations, numbered from `first`, to be kept until they have their outcomes."""
+        states = self._kinds.translate(_STATES)
+        return Run(first, self.taken, states, self._common_ranges())
+
+    def submission(self, sender: ProcessId, first: int, acknowledged: int, offsets: Spread) -> Submission:
         """Give the messages, numbered from `first`; reads spread load by `offsets`."""
-        payloads, ranges = self._payloads, [request.ranges for _, request in self.taken]
-        flat = list(chain.from_iterable(ranges))
+        payloads, n = self._payloads, len(self._payloads)
+        common = self._common_ranges()
+        range_offsets, low, high = _range_columns(
+            [common] * n if common is not None else [request.ranges for _, request in self.taken],
+            is_alike=common is not None,
+        )
         return Submission(
             sender=sender,
             first=first,
-            kind=np.array(self._kinds, np.uint8),
+            kind=np.frombuffer(bytes(self._kinds), np.uint8),
             table=np.array(self._tables, np.int64),
-            replica_offset=np.fromiter(offsets, np.uint32, len(payloads)),
-            range_offsets=offsets_of(list(map(len, ranges))),
-            range_low=np.array([low for low, _ in flat], np.uint64),
-            range_high=np.array([high for _, high in flat], np.uint64),
+            replica_offset=offsets.take(n),
+            range_offsets=range_offsets,
+            range_low=low,
+            range_high=high,
             payload_offsets=offsets_of(list(map(len, payloads))),
             payload=b"".join(payloads),
             shared=encode_shapes(tuple(self._shapes)),
             acknowledged=acknowledged,
         )
 
-    def _then(self, request: Request) -> tuple[Call, ...]:
-        """Give the writes of a transaction after its first."""
-        return tuple(
-            Call(self._code(step.shape), encode_parameters(step.shape, step.parameters))
-            for step in request.then
-        )
+    def _common_ranges(self) -> Scope | None:
+        """Give the ring ranges of all requests, if they have the same."""
+        ranges = [request.ranges for _, request in self.taken]
+        return ranges[0] if ranges.count(ranges[0]) == len(ranges) else None
 
     def _code(self, shape: Shape) -> int:
         """Give the number of a shape in this submission."""
@@ -114,3 +180,29 @@ class Packing:
             known = self._shapes.setdefault(shape.encode(), len(self._shapes)), shape
             self._codes[id(shape)] = known
         return known[0]
+
+
+_STATES = bytes(READ if kind == _READ_MESSAGE else WRITE for kind in range(256))
+
+_STEPS = attrgetter("then")
+
+
+def _is_apart(request: Request) -> bool:
+    """Say whether a request is looked at alone: one that brings rows, or a transaction."""
+    return bool(request.then) or request.shape.kind in _BRINGING
+
+
+def _kind_of(shape: Shape) -> int:
+    return _READ_MESSAGE if shape.kind is _READ else _WRITE_MESSAGE
+
+
+def _range_columns(ranges: list[Scope], *, is_alike: bool) -> tuple[I64, U64, U64]:
+    """Give offsets, lower and upper ends of the ring ranges of messages."""
+    n = len(ranges)
+    if is_alike and len(ranges[0]) == 1:
+        ((low, high),) = ranges[0]
+        return np.arange(n + 1, dtype=np.int64), np.full(n, low, np.uint64), np.full(n, high, np.uint64)
+    flat = list(chain.from_iterable(ranges))
+    lows = np.array([low for low, _ in flat], np.uint64)
+    highs = np.array([high for _, high in flat], np.uint64)
+    return offsets_of(list(map(len, ranges))), lows, highs

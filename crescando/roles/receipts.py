@@ -7,13 +7,14 @@ the owners do with what they are told here changes no other answer.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from crescando.client.base import Request
 from crescando.engine.statement import Kind
 from crescando.roles.flight import InFlight
 from crescando.roles.messages import Answered, Forget
+from crescando.roles.runs import Runs
 from crescando.roles.snapshot import SnapshotReads
 
 ANSWERED_STEP = 256
@@ -46,7 +47,7 @@ class Receipts:
     def take_cancelled(
         self,
         waiting: deque[tuple[int, Request]],
-        operations: Mapping[int, InFlight],
+        operations: Runs,
         snapshots: SnapshotReads,
     ) -> tuple[list[int], list[InFlight]]:
         """Give what was called off: tokens of what was not sent, which is forgotten, and operations."""
@@ -58,7 +59,7 @@ class Receipts:
             waiting.clear()
             waiting.extend(kept)
         more, attempts = snapshots.take_some(tokens)
-        sent = [each for each in operations.values() if each.token in tokens and each.is_read] + attempts
+        sent = [each for each in operations.called(tokens) if each.is_read] + attempts
         self._numbers += [operation.number for operation in sent]
         return unsent + more, sent
 

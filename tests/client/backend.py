@@ -15,13 +15,16 @@ from itertools import pairwise
 from typing import Any
 
 from crescando.client.base import (
+    Batch,
     Explanation,
+    Failed,
     Groups,
     Pending,
     Piece,
     ReadOutcome,
     Request,
     SchemaChanged,
+    Step,
     WriteOutcome,
 )
 from crescando.client.promise import Promise
@@ -71,6 +74,7 @@ class EngineBackend:
         self.fail_next: deque[Exception] = deque()
         self._waiting: deque[Callable[[], None]] = deque()
         self._number = 0
+        self._n_open = 0
         self._instance = 0
         self._table_id = 0
 
@@ -91,18 +95,39 @@ class EngineBackend:
         self._create(schema)
 
     # The contract.
-    def submit(self, requests: tuple[Request, ...]) -> tuple[Pending, ...]:
+    @property
+    def in_flight(self) -> int:
+        return self._n_open
+
+    def submit(self, request: Request, pending: Pending) -> None:
+        self._check()
+        self._number += 1
+        pending.number = self._number
+        self._send(request, pending)
+
+    def submit_batch(self, requests: Sequence[Request], failed: Failed) -> Batch:
+        self._check()
+        batch = Batch(self._number + 1, len(requests), failed)
+        self._number += len(requests)
+        for place, request in enumerate(requests):
+            pending = batch.pending(place)
+            pending.add_done_callback(partial(_learn, batch))
+            self._send(request, pending)
+        return batch
+
+    def _check(self) -> None:
         if self.n_closed:
             raise ClosedError("the backend is closed")
         self.n_batches += 1
-        pendings = []
-        for request in requests:
-            assert request.ranges
-            self._number += 1
-            pending = Pending(self._number)
-            pendings.append(pending)
-            self._later(partial(self._answer, request, pending))
-        return tuple(pendings)
+
+    def _send(self, request: Request, pending: Pending) -> None:
+        assert request.ranges
+        self._n_open += 1
+        pending.add_done_callback(self._count)
+        self._later(partial(self._answer, request, pending))
+
+    def _count(self, _: object) -> None:
+        self._n_open -= 1
 
     def create_table(self, schema: TableSchema) -> Future[TableSchema]:
         future: Future[TableSchema] = Future()
@@ -129,7 +154,7 @@ class EngineBackend:
             if name not in self.tables:
                 raise RefusedError(f"no table is named {name!r}")
             self._drop(name)
-            self.heard.pop(name, None)
+            self.heard = {known: schema for known, schema in self.heard.items() if known != name}
 
         self._later(lambda: _settle(future, drop))
         return future
@@ -187,7 +212,8 @@ class EngineBackend:
         at = position(self._instance, 0)
         pending.stable.set_result(None)
         steps = []
-        for step in (request, *request.then):
+        writes: list[Request | Step] = [request, *request.then]
+        for step in writes:
             shape = Shape.decode(step.shape.encode())
             parameters = decode_parameters(shape, encode_parameters(shape, step.parameters))
             schema = next((table for table in self.tables.values() if table.id == shape.table), None)
@@ -207,6 +233,15 @@ class EngineBackend:
                 ]
                 results.extend(engine.execute(operations))
         _settle(pending.outcome, lambda: _outcome(steps[0][0], at, results))
+
+
+def _learn(batch: Batch, pending: Pending) -> None:
+    """Let a batch know what one of its operations, for which somebody may wait already, has ended with."""
+    error = pending.exception()
+    if error is None:
+        batch.settle((pending.number,), (pending.result(),))
+    else:
+        batch.fail(pending.number, error)
 
 
 def _settle(future: Future[Any] | Promise[Any], task: Callable[[], Any]) -> None:

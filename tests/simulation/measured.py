@@ -256,7 +256,7 @@ class Measured(SimulatedCluster):
                     self.peak("outcomes", max(len(ledger.written), len(ledger.failed)))
                     self.peak("outcomes promised for nothing", len(ledger.report_all - ledger.scopes.keys()))
             elif isinstance(core, Client):
-                asked = len(core._waiting) + len(core._operations) + len(core._snapshots)
+                asked = len(core._requests) + len(core._operations) + len(core._snapshots)
                 self.peak("asked beyond what users wait for", asked - self._wanted(core))
         for known in self.network._channels.values():
             for end in known.values():

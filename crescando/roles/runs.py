@@ -1,0 +1,350 @@
+"""The data operations of a client that have no outcome yet, submission by submission.
+
+Rules of the file: what is alike of thousands of operations is kept and told of together. An
+operation gets a record of its own (`InFlight`) when anything but the whole answer of one owner
+comes, or somebody looks at it; everything may be said of a record, and nothing else is known of
+the others than their state.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Container, Iterator, Sequence
+from itertools import repeat
+
+from crescando.client.base import Block, Piece, ReadOutcome, Request, WriteOutcome
+from crescando.engine.base import Rows
+from crescando.engine.written import Report, Written
+from crescando.process import earliest
+from crescando.roles.answers import Answer
+from crescando.roles.completion import Executed, Stable
+from crescando.roles.flight import Coverage, InFlight
+from crescando.types import Position, Scope
+
+CLOSED, READ, WRITE, COUNTED, ALONE = range(5)
+"""An operation has its outcome or is forgotten; is a read, or a write, of which nothing is known;
+is a write whose counts are there, so that it lacks only to be stable; has a record."""
+
+_UNTOUCHED = (READ, WRITE, COUNTED)
+
+_CLOSED = bytes((CLOSED,))
+
+Waiting = tuple[int, Request]
+"""A request, and what the user calls it."""
+
+
+class Run:
+    """The operations of one submission.
+
+    Parameters
+    ----------
+    first : int
+        The number of its first message.
+    taken : sequence of (int, Request)
+    states : bytearray
+        `READ` or `WRITE` for each.
+    ranges : Scope or None
+        The ring ranges of each of them, if they have the same.
+    """
+
+    __slots__ = ("first", "is_stable_upto", "outcomes", "ranges", "stable_s", "states", "taken", "tokens")
+
+    def __init__(self, first: int, taken: Sequence[Waiting], states: bytearray, ranges: Scope | None) -> None:
+        self.first = first
+        self.taken = taken
+        self.tokens = [token for token, _ in taken]
+        self.states = states
+        self.ranges = ranges
+        self.is_stable_upto = first - 1
+        self.stable_s = 0.0
+        self.outcomes: dict[int, WriteOutcome] = {}
+        """Of writes that lack only to be stable, by place."""
+
+    @property
+    def last(self) -> int:
+        """The number of its last message."""
+        return self.first + len(self.states) - 1
+
+    def tokens_of(self, places: Sequence[int]) -> list[int]:
+        """Give what the user calls some operations; `places` ascend."""
+        if places[-1] - places[0] == len(places) - 1:
+            return self.tokens[places[0] : places[-1] + 1]
+        tokens = self.tokens
+        return [tokens[place] for place in places]
+
+    def close(self, places: Sequence[int]) -> None:
+        """Forget operations."""
+        states = self.states
+        for place in places:
+            states[place] = CLOSED
+
+    def are_all(self, state: int, places: Sequence[int]) -> bool:
+        """Say whether operations are in one state."""
+        return set(map(self.states.__getitem__, places)) == {state}
+
+
+class Runs:
+    """What has no outcome, by number, ascending; as a mapping it gives each a record of its own."""
+
+    def __init__(self) -> None:
+        self._runs: list[Run] = []
+        self._firsts: list[int] = []
+        self._records: dict[int, InFlight] = {}
+        self._n = 0
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __iter__(self) -> Iterator[int]:
+        for run in list(self._runs):
+            for place, state in enumerate(run.states):
+                if state != CLOSED:
+                    yield run.first + place
+
+    def add(self, run: Run) -> None:
+        """Take the operations of a submission, behind all others."""
+        self._runs.append(run)
+        self._firsts.append(run.first)
+        self._n += len(run.states)
+
+    def lowest(self, default: int) -> int:
+        """Give the number of the first operation."""
+        for run in self._runs:
+            return run.first + len(run.states) - len(run.states.lstrip(_CLOSED))
+        return default
+
+    # One by one.
+
+    def get(self, number: int) -> InFlight | None:
+        """Give the record of an operation, if it has no outcome."""
+        known = self._records.get(number)
+        if known is not None:
+            return known
+        run = self._run_of(number)
+        if run is None or run.states[number - run.first] == CLOSED:
+            return None
+        return self._record(run, number - run.first)
+
+    def __getitem__(self, number: int) -> InFlight:
+        record = self.get(number)
+        if record is None:
+            raise KeyError(number)
+        return record
+
+    def __delitem__(self, number: int) -> None:
+        run = self._run_of(number)
+        if run is None or run.states[number - run.first] == CLOSED:
+            raise KeyError(number)
+        self._records.pop(number, None)
+        run.outcomes.pop(number - run.first, None)
+        self._close(run, (number - run.first,))
+
+    def values(self) -> list[InFlight]:
+        """Give the record of each operation."""
+        return [self[number] for number in list(self)]
+
+    def tokens(self) -> Iterator[tuple[int, int]]:
+        """Give what the user calls each operation, and its number."""
+        for run in list(self._runs):
+            for place, (token, state) in enumerate(zip(run.tokens, run.states, strict=True)):
+                if state != CLOSED:
+                    yield token, run.first + place
+
+    def called(self, tokens: Container[int]) -> list[InFlight]:
+        """Give the records of those that the user calls by some names."""
+        return [self[number] for token, number in list(self.tokens()) if token in tokens]
+
+    def stable_for(self, patience_s: float, now_s: float) -> list[InFlight]:
+        """Give the records of those that have one, and of those that are stable for so long."""
+        for run in self._runs:
+            if now_s >= run.stable_s + patience_s:
+                n_stable = run.is_stable_upto + 1 - run.first
+                for place, state in enumerate(run.states[:n_stable]):
+                    if state in _UNTOUCHED:
+                        self._record(run, place)
+        return [self._records[number] for number in sorted(self._records)]
+
+    def next_stable_s(self) -> float | None:
+        """Give when the first of those without a record became stable."""
+        times_s = (
+            run.stable_s
+            for run in self._runs
+            if run.states[: run.is_stable_upto + 1 - run.first].strip(bytes((CLOSED, ALONE)))
+        )
+        return earliest(*times_s)
+
+    def _run_of(self, number: int) -> Run | None:
+        at = bisect_right(self._firsts, number) - 1
+        if at < 0 or number > self._runs[at].last:
+            return None
+        return self._runs[at]
+
+    def _record(self, run: Run, place: int) -> InFlight:
+        number = run.first + place
+        if run.states[place] == ALONE:
+            return self._records[number]
+        token, request = run.taken[place]
+        record = InFlight(token, number, request, request.ranges)
+        record.is_stable = number <= run.is_stable_upto
+        record.stable_s = run.stable_s
+        outcome = run.outcomes.pop(place, None)
+        if outcome is not None:
+            record.missing, record.position, record.counts = (), outcome.position, outcome.counts
+        run.states[place] = ALONE
+        self._records[number] = record
+        return record
+
+    def _close(self, run: Run, places: Sequence[int]) -> None:
+        run.close(places)
+        self._n -= len(places)
+        if not run.states.strip(_CLOSED):
+            at = bisect_left(self._firsts, run.first)
+            del self._runs[at], self._firsts[at]
+
+    # Many at once.
+
+    def on_stable(self, upto: int, now_s: float) -> tuple[list[Stable | Executed], list[InFlight]]:
+        """Learn that everything up to a number is stable.
+
+        Returns
+        -------
+        list of Stable and Executed
+            What is to be told of operations without a record.
+        list of InFlight
+            The records of others that this concerns, to be told by whoever keeps them.
+        """
+        told: list[Stable | Executed] = []
+        records: list[InFlight] = []
+        for run in self._runs[: bisect_right(self._firsts, upto)]:
+            start, stop = run.is_stable_upto + 1 - run.first, min(upto, run.last) + 1 - run.first
+            if start >= stop:
+                continue
+            states = run.states[start:stop]
+            run.is_stable_upto = run.first + stop - 1
+            run.stable_s = now_s
+            if ALONE in states:
+                records += [
+                    self._records[run.first + place]
+                    for place, state in enumerate(states, start)
+                    if state == ALONE
+                ]
+            concerned: Sequence[int] = range(start, stop)
+            if CLOSED in states or ALONE in states:
+                concerned = [place for place, state in enumerate(states, start) if state in _UNTOUCHED]
+            if concerned:
+                told.append(Stable(run.tokens_of(concerned)))
+            if COUNTED in states:
+                counted = [place for place, state in enumerate(states, start) if state == COUNTED]
+                outcomes = [run.outcomes.pop(place) for place in counted]
+                told.append(Executed(run.tokens_of(counted), outcomes))
+                self._close(run, counted)
+        return told, records
+
+    def on_rows(self, rows: Rows) -> tuple[list[Stable | Executed], list[Answer]]:
+        """Take the answers of many reads, none of which has parts.
+
+        Returns
+        -------
+        list of Stable and Executed
+            What is to be told of reads of which this is all.
+        list of Answer
+            Those that must be looked at one by one.
+        """
+        numbers, positions, n = rows.number.tolist(), rows.position.tolist(), len(rows.number)
+        scopes, offsets = rows.scopes, rows.offsets.tolist()
+        block = Block(rows.names, rows.columns)
+        scopes_of = repeat(scopes[0]) if len(scopes) == 1 else map(scopes.__getitem__, rows.scope.tolist())
+        pieces = list(map(Piece, scopes_of, repeat(block), offsets[:-1], offsets[1:]))
+        told: list[Stable | Executed] = []
+        others: list[int] = []
+        start = 0
+        if len(scopes) != 1 or n != len(set(numbers)) or numbers != sorted(numbers):
+            others += range(n)
+            start = n
+        while start < n:
+            run = self._run_of(numbers[start])
+            if run is None:
+                others.append(start)
+                start += 1
+                continue
+            stop = bisect_right(numbers, run.last, start)
+            first = run.first
+            places = [number - first for number in numbers[start:stop]]
+            if run.ranges == scopes[0] and run.are_all(READ, places):
+                outcomes = list(map(ReadOutcome, positions[start:stop], zip(pieces[start:stop])))
+                told += self._end(run, places, outcomes)
+            else:
+                others += range(start, stop)
+            start = stop
+        return told, [
+            Answer(numbers[place], positions[place], pieces[place], 0, has_more=False) for place in others
+        ]
+
+    def _end(
+        self, run: Run, places: Sequence[int], outcomes: list[ReadOutcome]
+    ) -> Iterator[Stable | Executed]:
+        tokens = run.tokens_of(places)
+        n_stable = bisect_left(places, run.is_stable_upto + 1 - run.first)
+        if n_stable < len(places):
+            # A read's answer proves that its message is ordered on a majority.
+            yield Stable(tokens[n_stable:])
+        yield Executed(tokens, outcomes)
+        self._close(run, places)
+
+    def count(self, reports: Sequence[Report], coverage: Coverage) -> Iterator[InFlight]:
+        """Keep what writes did, one by one; gives the records of those that have no outcome."""
+        for report in reports:
+            record = self.get(report.number)
+            if record is not None:
+                record.count(report, coverage)
+                yield record
+
+    def on_written(self, written: Written) -> tuple[list[Executed], list[Report]]:
+        """Take what many writes did.
+
+        Returns
+        -------
+        list of Executed
+            What is to be told of writes of which this is all, and that are stable.
+        list of Report
+            What must be looked at one by one.
+        """
+        told: list[Executed] = []
+        others: list[Report] = []
+        reports, coverage = list(written.reports()), Coverage(written.arcs)
+        numbers = [report.number for report in reports]
+        if numbers != sorted(set(numbers)):
+            return told, reports
+        start = 0
+        while start < len(reports):
+            run = self._run_of(numbers[start])
+            stop = start + 1 if run is None else bisect_right(numbers, run.last, start)
+            some = reports[start:stop]
+            if run is not None and _is_all(run.ranges, coverage):
+                told += self._end_writes(run, some, others)
+            else:
+                others += some
+            start = stop
+        return told, others
+
+    def _end_writes(self, run: Run, reports: list[Report], others: list[Report]) -> Iterator[Executed]:
+        places = [report.number - run.first for report in reports]
+        if not run.are_all(WRITE, places):
+            others += reports
+            return
+        outcomes = [WriteOutcome(Position(report.position), report.counts) for report in reports]
+        n_stable = bisect_left(places, run.is_stable_upto + 1 - run.first)
+        for place, outcome in zip(places[n_stable:], outcomes[n_stable:], strict=True):
+            run.states[place] = COUNTED
+            run.outcomes[place] = outcome
+        if n_stable:
+            yield Executed(run.tokens_of(places[:n_stable]), outcomes[:n_stable])
+            self._close(run, places[:n_stable])
+
+
+def _is_all(ranges: Scope | None, coverage: Coverage) -> bool:
+    """Say whether some arcs are everything that writes of some ring ranges touch."""
+    if ranges is None:
+        return False
+    left, fresh = coverage.of(ranges)
+    return not left and len(fresh) == len(coverage.arcs)
