@@ -38,14 +38,6 @@ _EXACT_TYPES: dict[DataType, type] = {
 }
 
 
-class _Codes(dict[Any, int]):
-    """Numbers texts in the order in which they are first asked for."""
-
-    def __missing__(self, text: Any) -> int:
-        code = self[text] = len(self)
-        return code
-
-
 def column_from_list(values: Sequence[object], definition: ColumnDef, *, nan_is_null: bool = False) -> Column:
     """Give Python values as a column.
 
@@ -136,12 +128,16 @@ def text_column(kind: DataType, values: Sequence[Any], valid: Mask | None) -> Co
     TypeMismatchError
         If a string is not Unicode (a lone surrogate).
     """
-    codes = _Codes()
-    if valid is None:
-        coded = np.fromiter(map(codes.__getitem__, values), np.int32, len(values))
-    else:
-        coded = np.fromiter((0 if value is None else codes[value] for value in values), np.int32, len(values))
-    return Column(kind, coded, valid, Texts.of(codes))
+    distinct = dict.fromkeys(values)
+    if valid is not None:
+        distinct.pop(None, None)
+    if len(distinct) == len(values):
+        return Column(kind, np.arange(len(values), dtype=np.int32), valid, Texts.of(distinct))
+    codes = dict(zip(distinct, range(len(distinct)), strict=True))
+    if valid is not None:
+        codes[None] = 0
+    coded = np.fromiter(map(codes.__getitem__, values), np.int32, len(values))
+    return Column(kind, coded, valid, Texts.of(distinct))
 
 
 def column_from_array(

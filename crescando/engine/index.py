@@ -122,6 +122,18 @@ class PointIndex:
     """
 
     def __init__(self, keys: I64, operations: I64) -> None:
+        self._slots: NDArray[np.int32] | None = None
+        self._base, n = int(keys.min(initial=KEY_MAX)), len(keys)
+        spread = int(keys.max(initial=self._base)) - self._base + 1
+        if n > _FEW and spread <= min(max(_BITS_PER_CONSTANT * n, 1 << 16), _SLOTS_MAX):
+            posted = kernels.active().post_direct(keys, operations, self._base, spread)
+            self._slots, self._bits, self._starts, self._counts, self._operations = posted
+        else:
+            self._sort(keys, operations)
+        self._most = int(self._counts.max(initial=0))
+
+    def _sort(self, keys: I64, operations: I64) -> None:
+        """Post operations to constants that lie anywhere."""
         order, ordered = _sorted(keys)
         self._operations = operations[order]
         first = np.ones(len(ordered), np.bool_)
@@ -129,19 +141,8 @@ class PointIndex:
         self._starts = first.nonzero()[0]
         self._keys = ordered[self._starts]
         self._counts = np.diff(np.append(self._starts, len(ordered)))
-        self._most = int(self._counts.max(initial=0))
-        self._slots: NDArray[np.int32] | None = None
-        n = len(self._keys)
-        if n <= _FEW:
-            return
-        spread = int(self._keys[-1]) - int(self._keys[0]) + 1
-        if spread <= min(max(_BITS_PER_CONSTANT * n, 1 << 16), _SLOTS_MAX):
-            offsets = self._keys - self._keys[0]
-            self._slots = np.full(spread, -1, np.int32)
-            self._slots[offsets] = np.arange(n)
-            self._bits = _set_bits(offsets.view(np.uint64), (spread >> 6) + 1)
-        else:
-            self._hash(n)
+        if len(self._keys) > _FEW:
+            self._hash(len(self._keys))
 
     def _hash(self, n: int) -> None:
         """Order the constants by hash, behind a bitmap of hashes."""
@@ -168,13 +169,13 @@ class PointIndex:
 
     def _find(self, keys: NDArray[Any]) -> tuple[I64, I64]:
         """Give the rows whose key is a constant, and the constant's place."""
+        active = kernels.active()
+        if self._slots is not None:
+            return active.find_direct(keys, self._base, self._bits, self._slots)
         if len(self._keys) <= _FEW:
             hits = [(keys == key).nonzero()[0] for key in self._keys]
             places = np.repeat(np.arange(len(hits)), [len(hit) for hit in hits])
             return np.concatenate([np.zeros(0, np.int64), *hits]), places
-        active = kernels.active()
-        if self._slots is not None:
-            return active.find_direct(keys, int(self._keys[0]), self._bits, self._slots)
         return active.find_hashed(keys, self._shift, self._bits, self._heads, self._keys)
 
 

@@ -13,6 +13,7 @@ from crescando.engine.composite import CompositeIndex
 from crescando.engine.index import IntervalIndex, PointIndex
 from crescando.engine.kernels import plain
 from crescando.engine.kernels.base import Kernels
+from crescando.engine.kernels.posting import post_direct as plain_postings
 
 compiled = pytest.importorskip("crescando.engine.kernels.compiled")
 
@@ -156,6 +157,24 @@ def test_folds_and_bounds_are_the_same(dtype: np.dtype[Any], seed: int) -> None:
     found = np.sort(rng.integers(0, 500, 300)), rng.integers(0, 30, 300)
     ends = np.sort(np.stack((_keys(rng, np.dtype(np.int64), n), _keys(rng, np.dtype(np.int64), n))), axis=0)
     _same("pair_within", *found, starts, counts, rng.permutation(n), keys, *ends)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_postings_are_the_same_and_complete(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, spread, base = (0, 1, 50, 500, 500)[seed], (1, 64, 63, 40, 4_000)[seed], -20
+    keys, operations = rng.integers(base, base + spread, n), rng.permutation(n)
+    expected = plain_postings(keys, operations, base, spread)
+    for one, other in zip(compiled.post_direct(keys, operations, base, spread), expected, strict=True):
+        assert one.dtype == other.dtype
+        assert np.array_equal(one, other)
+    slots, bits, starts, counts, posted = expected
+    for offset in range(spread):
+        place = int(slots[offset])
+        wanted = operations[keys == base + offset].tolist()
+        assert (int(bits[offset >> 6]) >> (offset & 63)) & 1 == (place >= 0) == bool(wanted)
+        if wanted:
+            assert posted[starts[place] : starts[place] + counts[place]].tolist() == wanted
 
 
 @pytest.mark.parametrize("seed", range(5))

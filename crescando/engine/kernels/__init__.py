@@ -8,7 +8,7 @@ in its place at any moment, also between two blocks of one scan.
 
 from __future__ import annotations
 
-from crescando.engine.kernels import plain, searching, texts
+from crescando.engine.kernels import plain, posting, searching, texts
 from crescando.engine.kernels.base import Kernels
 
 _PLAIN = Kernels(
@@ -19,6 +19,7 @@ _PLAIN = Kernels(
     fold=plain.fold,
     within=plain.within,
     pair_up=plain.pair_up,
+    post_direct=posting.post_direct,
     append_digit=plain.append_digit,
     pair_within=plain.pair_within,
     group_order=plain.group_order,

@@ -22,8 +22,8 @@ Physical = NDArray[Any]
 class Kernels(NamedTuple):
     """One set of kernels.
 
-    Each attribute is the function of the same name in `crescando.engine.kernels.plain`
-    or `crescando.engine.kernels.searching`, or its twin.
+    Each attribute is the function of the same name in `crescando.engine.kernels.plain`,
+    `crescando.engine.kernels.searching` or `crescando.engine.kernels.posting`, or its twin.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Kernels(NamedTuple):
     fold: Callable[[U64, Physical, int], None]
     within: Callable[[Physical, I64, I64, I64, I64], Mask]
     pair_up: Callable[[I64, I64, I64, I64, I64], tuple[I64, I64]]
+    post_direct: Callable[[I64, I64, int, int], tuple[I32, U64, I64, I64, I64]]
     append_digit: Callable[[NDArray[Any], Physical, int, int, int], None]
     pair_within: Callable[[I64, I64, I64, I64, I64, Physical, I64, I64], tuple[I64, I64]]
     group_order: Callable[[I64, int], tuple[I64, I64]]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from crescando.engine.kernels.base import I32, I64, U64, Kernels, Mask
 from crescando.engine.kernels.lanes import LANES, put_aside, test_buckets, test_direct, test_hashed
 from crescando.engine.kernels.plain import GOLDEN, HASH_HIGH, HASH_LOW
+from crescando.engine.kernels.posting_compiled import post_direct
 from crescando.engine.kernels.searching_compiled import search_order
 from crescando.engine.kernels.texts_compiled import COMPILED
 
@@ -350,6 +351,7 @@ KERNELS = Kernels(
     fold=fold,
     within=within,
     pair_up=pair_up,
+    post_direct=post_direct,
     append_digit=append_digit,
     pair_within=pair_within,
     group_order=group_order,

@@ -44,7 +44,7 @@ def _swapped(word: Any) -> Any:
     return (word >> _THIRTY_TWO) | (word << _THIRTY_TWO)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _prefix(heap: U8, at: Any, length: Any) -> Any:
     """Read up to eight bytes as a number that sorts as they do, zero padded."""
     if length == 0:
@@ -52,7 +52,7 @@ def _prefix(heap: U8, at: Any, length: Any) -> Any:
     return _swapped(load_bytes(heap, at, min(length, np.int64(8))))
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _compare(left: U8, a: Any, n: Any, right: U8, b: Any, m: Any) -> Any:
     """Give -1, 0 or 1 as two slices sort whose zero padded first eight bytes are equal."""
     shorter = min(n, m)
@@ -155,7 +155,7 @@ def search_order(
     _count_below(prefixes, words, low)
     _count_below(prefixes, tops, high)
     # Loads that wait for one number each, and so all of them at once; -1 where no text is looked at.
-    begins = np.full(n, -1, np.int64)
+    begins, sizes = np.full(n, -1, np.int64), np.zeros(n, np.int64)
     for i in range(n):
         if tops[i] == 0:
             high[i] = prefixes.size
@@ -163,19 +163,26 @@ def search_order(
             begins[i] = order[(low[i] + high[i]) >> 1]
     for i in range(n):
         if begins[i] >= 0:
-            begins[i] = np.int64(offsets[begins[i]])
+            code = begins[i]
+            begins[i] = np.int64(offsets[code])
+            sizes[i] = np.int64(offsets[code + 1]) - begins[i]
     for i in range(n):
         if i + _AHEAD < n and begins[i + _AHEAD] >= 0:
             prefetch(heap, begins[i + _AHEAD])
-        start, length, first = starts[i], lengths[i], low[i]
-        if begins[i] >= 0:
-            like = as_prefix[i]
-            first = _bisect(heap, offsets, order, first, high[i], sought, start, length, like, 0)
+        start, length, first, last = starts[i], lengths[i], low[i], high[i]
+        like = as_prefix[i]
+        if begins[i] >= 0 and last - first == 1:
+            size = min(sizes[i], length) if like else sizes[i]
+            side = _compare(heap, begins[i], size, sought, start, length)
+            low[i] = first + np.int64(side < 0)
+            high[i] = first + np.int64(side <= 0)
+        elif begins[i] >= 0:
+            first = _bisect(heap, offsets, order, first, last, sought, start, length, like, 0)
             low[i] = first
-            high[i] = _bisect(heap, offsets, order, first, high[i], sought, start, length, like, 1)
+            high[i] = _bisect(heap, offsets, order, first, last, sought, start, length, like, 1)
         elif length > 0 and sought[start + length - 1] == 0:
             # A short prefix that ends in zeros: fewer of them have the same word and lie below.
-            while first < high[i] and prefixes[first] == words[i]:
+            while first < last and prefixes[first] == words[i]:
                 code = np.int64(order[first])
                 if np.int64(offsets[code + 1]) - np.int64(offsets[code]) >= length:
                     break
