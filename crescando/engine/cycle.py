@@ -16,12 +16,13 @@ import numpy as np
 from crescando.engine.answers import Answers
 from crescando.engine.base import Cancelled
 from crescando.engine.evaluator import Evaluator
+from crescando.engine.found import Found
 from crescando.engine.group import Group
 from crescando.engine.images import Images, Origins
 from crescando.engine.incoming import KeySlots, arrive
 from crescando.engine.keys import I64
 from crescando.engine.match import Matcher
-from crescando.engine.order import Replay
+from crescando.engine.order import Replay, updated_columns
 from crescando.engine.parallel import Workers
 from crescando.engine.part import Part, Search
 from crescando.engine.reader import Reader
@@ -70,7 +71,9 @@ class Cycle:
         self._evaluator = evaluator
         self._origins = Origins()
         self._tally = Tally(n_operations, arcs)
-        self._pairs: I64 = np.zeros(n_operations, np.int64)
+        updated = updated_columns(groups)
+        uncertain = [i for i, group in enumerate(groups) if group.plan.tested & updated]
+        self._found = Found(groups, n_operations, uncertain)
         self._incoming = {i: arrive(g, table, arcs) for i, g in enumerate(groups) if g.plan.gives_rows}
         self._slots = KeySlots(table, tuple(self._incoming.values())) if self._incoming else None
         self._slot_images: I64 = np.full(0 if self._slots is None else self._slots.n_slots, -1)
@@ -99,7 +102,7 @@ class Cycle:
         n_parts = min(workers.width, max(table.n_stored * n_looks // PART_LOOKS_MIN, 1))
         if block_rows is None:
             block_rows = WIDE_BLOCK_ROWS if n_looks <= WIDE_LOOKS_MAX else BLOCK_ROWS
-        parts = [Part(search, blocks, len(self._pairs)) for blocks in table.parts(n_parts, block_rows)]
+        parts = [Part(search, blocks, self._found.fresh()) for blocks in table.parts(n_parts, block_rows)]
         if len(parts) > 1:
             search.get_ready()
         workers.run([partial(part.scan, cancelled) for part in parts])
@@ -112,7 +115,7 @@ class Cycle:
     def _join(self, part: Part) -> None:
         """Take over what a part found of rows that writes may change."""
         first = self._origins.join(part.origins)
-        self._pairs += part.pairs
+        self._found.join(part.found, first)
         for slots, images in zip(part.slots, part.slot_images, strict=True):
             self._slot_images[slots] = first + images
 
@@ -168,21 +171,19 @@ class Cycle:
             self._incoming,
             self._slot_images,
             self._matchers,
+            self._found,
             self._readers,
             writer,
             self._evaluator,
         )
-        replay.run(self._pairs)
-        written = frozenset[int]().union(*(g.plan.assigned for g in self._groups if not g.plan.is_read))
-        # A row that dies and is born again in one batch differs in any column.
-        images.write_back(images.column_ids if self._incoming else written)
+        replay.run(self._found.counts())
+        images.write_back()
 
     def _make_images(self) -> Images:
         if self._slots is None:
-            used = frozenset[int]().union(*(group.plan.used for group in self._groups))
-            return Images(self._table, self._origins, 0, used | set(self._table.key_ids))
+            return Images(self._table, self._origins, 0)
         void = (self._slot_images < 0).nonzero()[0]
-        images = Images(self._table, self._origins, len(void), self._table.types)
+        images = Images(self._table, self._origins, len(void))
         born = images.n_stored + np.arange(len(void))
         self._slot_images[void] = born
         images.is_key_group[self._slot_images] = True

@@ -9,6 +9,8 @@ last state in their place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -44,6 +46,16 @@ class Origins:
         self.n_rows += others.n_rows
         return first
 
+    def merged(self) -> list[tuple[slice, Segment, I64]]:
+        """Give the rows segment by segment, with the images they have."""
+        found: list[tuple[slice, Segment, I64]] = []
+        start = 0
+        for segment, pieces in groupby(self.pieces, itemgetter(0)):
+            rows = np.concatenate([rows for _, rows in pieces])
+            found.append((slice(start, start + len(rows)), segment, rows))
+            start += len(rows)
+        return found
+
 
 class Images:
     """The images of a batch, as a source of columns (see `engine.frame`).
@@ -55,8 +67,6 @@ class Images:
         Stored rows; their images come first.
     n_void : int
         Images of keys that no stored row has; nothing lives there yet.
-    column_ids : iterable of int
-        Columns to gather; of void images all must be given.
 
     Attributes
     ----------
@@ -64,104 +74,100 @@ class Images:
         Whether a row lives in the image; whether its last state differs from
         the stored one; whether an insert or upsert of the batch names its key.
     arc : ndarray of int64
-    position : ndarray of uint64
     """
 
-    def __init__(self, table: Table, origins: Origins, n_void: int, column_ids: Iterable[int]) -> None:
+    def __init__(self, table: Table, origins: Origins, n_void: int) -> None:
         self._table = table
-        self._origins = origins
+        self._pieces = origins.merged()
         n_stored = origins.n_rows
         self.n_stored = n_stored
         self.n_rows = n_stored + n_void
-        self.column_ids = tuple(sorted(column_ids))
         self._data: dict[int, NDArray[Any]] = {}
         self._valid: dict[int, Mask] = {}
-        for column_id in self.column_ids:
-            self._gather(column_id)
+        self._written: set[int] = set()
+        self._position: U64 | None = None
         self.alive: Mask = np.zeros(self.n_rows, np.bool_)
         self.alive[:n_stored] = True
         self.changed: Mask = np.zeros(self.n_rows, np.bool_)
         self.is_key_group: Mask = np.zeros(self.n_rows, np.bool_)
         self.is_key_group[n_stored:] = True
         self.arc: I64 = np.zeros(self.n_rows, np.int64)
-        self.position: U64 = np.zeros(self.n_rows, np.uint64)
-        start = 0
-        for segment, rows in origins.pieces:
-            stop = start + len(rows)
-            self.arc[start:stop] = segment.arc
-            self.position[start:stop] = segment.position[rows]
-            start = stop
+        for here, segment, _ in self._pieces:
+            self.arc[here] = segment.arc
 
-    def _gather(self, column_id: int) -> None:
+    @property
+    def position(self) -> U64:
+        """Ring positions; shape (n_rows,)."""
+        if self._position is None:
+            self._position = np.zeros(self.n_rows, np.uint64)
+            for here, segment, rows in self._pieces:
+                self._position[here] = segment.position[rows]
+        return self._position
+
+    def _gather(self, column_id: int) -> NDArray[Any]:
+        """Take a column from the stored rows, which are as they were, when it is first asked for."""
+        data = self._data.get(column_id)
+        if data is not None:
+            return data
         data = np.zeros(self.n_rows, PHYSICAL[self._table.types[column_id]])
-        valid = None
-        start = 0
-        for segment, rows in self._origins.pieces:
-            stop = start + len(rows)
-            data[start:stop] = segment.data[column_id][rows]
+        for here, segment, rows in self._pieces:
+            data[here] = segment.data[column_id][rows]
             mask = segment.valid.get(column_id)
             if mask is not None:
-                if valid is None:
-                    valid = np.ones(self.n_rows, np.bool_)
-                valid[start:stop] = mask[rows]
-            start = stop
+                self._mask(column_id)[here] = mask[rows]
         self._data[column_id] = data
-        if valid is not None:
-            self._valid[column_id] = valid
+        return data
+
+    def _mask(self, column_id: int) -> Mask:
+        """Give where a column is not NULL, to be changed."""
+        mask = self._valid.get(column_id)
+        if mask is None:
+            mask = self._valid[column_id] = np.ones(self.n_rows, np.bool_)
+        return mask
 
     def column(self, column_id: int) -> Value:
         """Give the present values of a column; shape (n_rows,)."""
-        return Value(
-            self._table.types[column_id],
-            self._data[column_id],
-            self._valid.get(column_id),
-            None,
-            self._table.pools.get(column_id),
-        )
+        data = self._gather(column_id)
+        pool = self._table.pools.get(column_id)
+        return Value(self._table.types[column_id], data, self._valid.get(column_id), None, pool)
 
     def store(self, column_id: int, images: I64, value: Value) -> None:
         """Write values (of the column's own type and pool) into some images."""
-        self._data[column_id][images] = value.data
-        mask = self._valid.get(column_id)
-        if mask is None:
-            if value.valid is None or value.valid.all():
-                return
-            mask = self._valid[column_id] = np.ones(self.n_rows, np.bool_)
-        mask[images] = True if value.valid is None else value.valid
+        self._gather(column_id)[images] = value.data
+        self._written.add(column_id)
+        if column_id not in self._valid and (value.valid is None or value.valid.all()):
+            return
+        self._mask(column_id)[images] = True if value.valid is None else value.valid
 
     def clear(self, column_id: int, images: I64) -> None:
         """Write NULL into a column of some images."""
-        self._valid.setdefault(column_id, np.ones(self.n_rows, np.bool_))[images] = False
+        self._gather(column_id)
+        self._written.add(column_id)
+        self._mask(column_id)[images] = False
 
-    def write_back(self, column_ids: Iterable[int]) -> None:
-        """Put the last state of every changed image in its place in the table.
-
-        Parameters
-        ----------
-        column_ids : iterable of int
-            Columns that may differ from the stored rows.
-        """
-        column_ids = tuple(column_ids)
-        start = 0
-        for segment, rows in self._origins.pieces:
-            stop = start + len(rows)
-            changed = self.changed[start:stop]
-            alive = self.alive[start:stop]
-            kept = (changed & alive).nonzero()[0]
-            if len(kept):
-                for column_id in column_ids:
-                    value = self.column(column_id).take(start + kept)
-                    segment.store(column_id, rows[kept], value.data, value.valid)
-            dead = (~alive).nonzero()[0]
-            if len(dead):
-                segment.kill(rows[dead])
-            start = stop
+    def write_back(self) -> None:
+        """Put the last state of every changed image in its place in the table."""
+        written = sorted(self._written)
+        for here, segment, rows in self._pieces:
+            alive = self.alive[here]
+            kept = self.changed[here] & alive
+            is_all = bool(kept.all())
+            for column_id in written if is_all or kept.any() else ():
+                data, valid = self._data[column_id][here], self._valid.get(column_id)
+                valid = None if valid is None else valid[here]
+                if is_all:
+                    segment.store(column_id, rows, data, valid)
+                else:
+                    segment.store(column_id, rows[kept], data[kept], None if valid is None else valid[kept])
+            if not alive.all():
+                segment.kill(rows[~alive])
         self._place_born()
 
     def _place_born(self) -> None:
         born = self.n_stored + self.alive[self.n_stored :].nonzero()[0]
-        columns = {column_id: self.column(column_id).take(born) for column_id in self.column_ids}
-        self._table.take_in(self.arc[born], columns, self.position[born])
+        if len(born):
+            columns = {column_id: self.column(column_id).take(born) for column_id in self._table.types}
+            self._table.take_in(self.arc[born], columns, self.position[born])
 
 
 class Snapshots:

@@ -65,6 +65,11 @@ class Matched:
     operations: I64
     errors: Errors | None
 
+    def pick(self, pairs: I64 | Mask | slice) -> Matched:
+        """Give some of the pairs."""
+        errors = None if self.errors is None else self.errors[pairs]
+        return Matched(self.rows[pairs], self.operations[pairs], errors)
+
 
 class Matcher:
     """The operations of one shape, made ready to be matched with any rows of one table.

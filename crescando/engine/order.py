@@ -18,6 +18,7 @@ import numpy as np
 
 from crescando.engine.evaluator import Evaluator
 from crescando.engine.events import NOTHING, Events, Part, by_group, chain, join_events, merge
+from crescando.engine.found import Found
 from crescando.engine.group import Group
 from crescando.engine.images import Images, Snapshots
 from crescando.engine.incoming import Incoming
@@ -26,7 +27,7 @@ from crescando.engine.keys import I64
 from crescando.engine.match import Matcher
 from crescando.engine.reader import Reader
 from crescando.engine.statement import Kind
-from crescando.engine.streaks import Streaks
+from crescando.engine.streaks import Streak, Streaks
 from crescando.engine.table import Table
 from crescando.engine.values import Errors
 from crescando.engine.writer import Writer
@@ -42,6 +43,11 @@ PAIRS_MAX = 1 << 22
 """More pairs than this at once are not held: the window is replayed in halves."""
 
 _NEVER = np.iinfo(np.int64).max
+
+
+def updated_columns(groups: Sequence[Group]) -> frozenset[int]:
+    """Give the columns that updates and deletes of a batch change, or may."""
+    return frozenset[int]().union(*(group.plan.assigned for group in groups if not group.plan.gives_rows))
 
 
 class TooManyPairs(Exception):  # noqa: N818  # A signal to halve a window, not a fault.
@@ -63,6 +69,8 @@ class Replay:
         Image of each slot.
     matchers : dict of int to Matcher
         By index of the group, of all its operations.
+    found : Found
+        What the scan has matched.
     readers : dict of int to Reader
         By index of the group.
     writer : Writer
@@ -77,6 +85,7 @@ class Replay:
         incoming: dict[int, Incoming],
         slot_images: I64,
         matchers: dict[int, Matcher],
+        found: Found,
         readers: dict[int, Reader],
         writer: Writer,
         evaluator: Evaluator,
@@ -86,13 +95,12 @@ class Replay:
         self._groups = groups
         self._incoming = incoming
         self._whole = matchers
+        self._found = found
         self._readers = readers
         self._writer = writer
         self._evaluator = evaluator
         self._arrivals = self._arrange(slot_images)
-        updated = frozenset[int]().union(
-            *(group.plan.assigned for group in groups if not group.plan.gives_rows)
-        )
+        updated = updated_columns(groups)
         self._is_dynamic = [bool(group.plan.tested & updated) for group in groups]
         brought = frozenset[int]().union(
             *(group.plan.assigned for group in groups if group.plan.shape.kind is Kind.UPSERT)
@@ -104,6 +112,19 @@ class Replay:
         self._snapshots = Snapshots(images, self._read_columns)
         self._n_seen = 0
         self._seen: dict[int, list[tuple[I64, I64, Errors]]] = {}
+        self._standing = self._stand()
+
+    def _stand(self) -> tuple[Events, Events]:
+        """Give the writes and the reads that the scan has found and that stay as long as a row lives."""
+        kinds: tuple[list[Part], list[Part]] = [], []
+        for index in self._whole:
+            if not self._is_dynamic[index] and self._found.has(index):
+                kinds[self._groups[index].plan.is_read].extend(self._found.parts(index, self._width))
+        events = tuple(join_events(parts, self._span) for parts in kinds)
+        if self._incoming:
+            named = self._images.is_key_group
+            events = tuple(some.pick((~named[some.image]).nonzero()[0]) for some in events)
+        return events[0], events[1]
 
     def _arrange(self, slot_images: I64) -> Events:
         """Order the incoming rows by image and time.
@@ -161,7 +182,7 @@ class Replay:
         """
         matchers = self._matchers(start, stop)
         try:
-            static, dynamic = self._look_up_all(matchers, active, clock, stop - start > 1)
+            static, dynamic = self._look_up_all(start, stop, matchers, active, clock)
         except TooManyPairs:
             self._halve(start, stop, active, clock)
             return
@@ -178,9 +199,13 @@ class Replay:
             )
             streaks.begin(writes, with_key_groups=is_steady)
             reads = merge(static_reads, dynamic[1])
+        is_new = len(active) == self._images.n_rows and bool((clock < start * self._width).all())
         while len(active):
             if streaks is not None:
-                clock = self._run_ahead(streaks, active, clock, reads)
+                clock = self._run_ahead(streaks, active, clock, reads, is_new=is_new)
+                is_new = False
+                if streaks.n_left == 0:
+                    static_writes, dynamic = NOTHING, (NOTHING, dynamic[1])
             write, due = self._next_writes(active, clock, static_writes, dynamic[0])
             self._show(active, clock, due, static_reads, dynamic[1])
             movers = (due != _NEVER).nonzero()[0]
@@ -227,14 +252,25 @@ class Replay:
         return matchers
 
     def _look_up_all(
-        self, matchers: dict[int, Matcher], active: I64, clock: I64, bounded: bool
+        self, start: int, stop: int, matchers: dict[int, Matcher], active: I64, clock: I64
     ) -> tuple[tuple[Events, Events], tuple[Events, Events]]:
         """Match living images; split into what stays valid and what must be looked up again."""
-        alive = self._images.alive[active]
-        plain = active[alive & ~self._images.is_key_group[active]]
-        lasting = [index for index in matchers if not self._is_dynamic[index]]
-        static = self._find(matchers, [(lasting, plain)], bounded)
-        return static, self._look_up_again(matchers, active, clock, bounded)
+        alive, bounded = self._images.alive, stop - start > 1
+        standing = [self._within(events, start, stop) for events in self._standing]
+        unknown = [i for i in matchers if not self._is_dynamic[i] and not self._found.has(i)]
+        if unknown:
+            plain = active[alive[active] & ~self._images.is_key_group[active]]
+            more = self._find(matchers, [(unknown, plain)], bounded)
+            standing = [merge(*both) for both in zip(standing, more, strict=True)]
+        return (standing[0], standing[1]), self._look_up_again(matchers, active, clock, bounded)
+
+    def _within(self, events: Events, start: int, stop: int) -> Events:
+        """Give the events of a window on images that live."""
+        alive = self._images.alive[: self._images.n_stored]
+        if start * self._width <= 0 and stop * self._width >= self._span and alive.all():
+            return events
+        inside = (events.time >= start * self._width) & (events.time < stop * self._width)
+        return events.pick((inside & self._images.alive[events.image]).nonzero()[0])
 
     def _look_up_again(
         self, matchers: dict[int, Matcher], active: I64, clock: I64, bounded: bool
@@ -328,29 +364,37 @@ class Replay:
         images, copies = np.unique(events.image, return_inverse=True)
         self._see(events, copies + self._snapshots.take(images))
 
-    def _run_ahead(self, streaks: Streaks, active: I64, clock: I64, reads: Events) -> I64:
+    def _run_ahead(self, streaks: Streaks, active: I64, clock: I64, reads: Events, *, is_new: bool) -> I64:
         """Do the writes that can be done at once; gives the time up to which each image has come."""
-        streak = streaks.find(active, clock, self._span)
+        streak = streaks.find(active, clock, self._span, is_new=is_new)
         if streak is None:
             return clock
-        at = np.searchsorted(active, streak.images)
+        at = streak.images
+        if len(active) < self._images.n_rows:
+            at = np.searchsorted(active, streak.images)
         after = clock.copy()
         after[at] = streak.writes.time[streak.last]
-        begin = streak.images * self._span
-        starts = np.searchsorted(reads.code, begin + clock[at], side="right")
-        counts = np.searchsorted(reads.code, begin + after[at], side="left") - starts
-        if counts.any():
-            events = reads.pick(expand(starts, counts))
-            owner = np.repeat(np.arange(len(at)), counts)
-            version = np.searchsorted(streak.writes.code, events.code) - 1
-            version = np.where(version < streak.first[owner], -1 - owner, version)
-            versions, copies = np.unique(version, return_inverse=True)
-            first = self._snapshots.add(
-                len(versions), lambda column_id: streak.seen(versions, self._images.column, column_id)
-            )
-            self._see(events, copies + first)
+        if len(reads.code):
+            self._see_versions(streak, clock[at], after[at], reads)
         streaks.store(streak)
         return after
+
+    def _see_versions(self, streak: Streak, clock: I64, after: I64, reads: Events) -> None:
+        """Let the reads between each image's clock and the last write of its streak see what they are to."""
+        begin = streak.images * self._span
+        starts = np.searchsorted(reads.code, begin + clock, side="right")
+        counts = np.searchsorted(reads.code, begin + after, side="left") - starts
+        if not counts.any():
+            return
+        events = reads.pick(expand(starts, counts))
+        owner = np.repeat(np.arange(len(begin)), counts)
+        version = np.searchsorted(streak.writes.code, events.code) - 1
+        version = np.where(version < streak.first[owner], -1 - owner, version)
+        versions, copies = np.unique(version, return_inverse=True)
+        first = self._snapshots.add(
+            len(versions), lambda column_id: streak.seen(versions, self._images.column, column_id)
+        )
+        self._see(events, copies + first)
 
     def _see(self, events: Events, copies: I64) -> None:
         """Note that reads see some row versions."""

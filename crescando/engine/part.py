@@ -15,6 +15,7 @@ import numpy as np
 
 from crescando.engine.base import Cancelled
 from crescando.engine.evaluator import Evaluator
+from crescando.engine.found import Found
 from crescando.engine.group import Group
 from crescando.engine.images import Origins
 from crescando.engine.incoming import KeySlots
@@ -69,26 +70,26 @@ class Part:
     ----------
     search : Search
     blocks : sequence of Block
-    n_operations : int
-        Operations of the batch.
+    found : Found
+        Of nothing yet.
 
     Attributes
     ----------
     origins : Origins
         The rows that writes may change.
-    pairs : ndarray of int64, shape (n_operations,)
-        How many of those rows each operation matches at their stored values.
+    found : Found
+        What operations match among those rows at their stored values.
     slots, slot_images : list of ndarray of int64
         Keys of incoming rows that stored rows have, and these rows' places in `origins`.
     """
 
-    def __init__(self, search: Search, blocks: Sequence[Block], n_operations: int) -> None:
+    def __init__(self, search: Search, blocks: Sequence[Block], found: Found) -> None:
         self._search = search
         self._groups = search.groups
         self._blocks = blocks
         self._readers: dict[int, Reader] = {}
         self.origins = Origins()
-        self.pairs: I64 = np.zeros(n_operations, np.int64)
+        self.found = found
         self.slots: list[I64] = []
         self.slot_images: list[I64] = []
 
@@ -129,7 +130,7 @@ class Part:
             if dirty is None:
                 dirty = np.zeros(block.n_rows, np.bool_)
             dirty[found.rows] = True
-            self._note(self._groups[index], found.operations)
+            self.found.add(index, found)
         slots = self._search.slots
         rows, names = (None, None) if slots is None else slots.find(block)
         if rows is not None and len(rows):
@@ -140,15 +141,11 @@ class Part:
             return None
         gathered = dirty.nonzero()[0]
         first = self.origins.add(block, gathered)
+        self.found.place(gathered, first)
         if rows is not None and names is not None:
             self.slots.append(names)
             self.slot_images.append(first + np.searchsorted(gathered, rows))
         return dirty
-
-    def _note(self, group: Group, operations: I64) -> None:
-        """Count matches on rows that will be replayed."""
-        counts = np.bincount(operations, minlength=len(group.order))
-        self.pairs[group.order] += counts
 
     def _read(self, block: Block, live: Mask | None, dirty: Mask | None) -> None:
         """Answer reads from the rows that no write touches."""
@@ -162,17 +159,15 @@ class Part:
 
         for index, found in self._search.reads.match(block, live, skipped):
             group = self._groups[index]
-            at, operations, errors = found.rows, found.operations, found.errors
             assert group.coverage is not None
-            kept = group.coverage.inside(operations, arc, block.positions(), at)
+            kept = group.coverage.inside(found.operations, arc, block.positions(), found.rows)
             if dirty is not None:
-                touched = dirty[at]
-                self._note(group, operations[touched])
+                touched = dirty[found.rows]
+                self.found.add_read(index, found.pick(touched if kept is None else kept & touched))
                 kept = ~touched if kept is None else kept & ~touched
             if kept is not None:
-                at, operations = at[kept], operations[kept]
-                errors = None if errors is None else errors[kept]
-            self._reader(index).add(block, at, operations, errors)
+                found = found.pick(kept)
+            self._reader(index).add(block, found.rows, found.operations, found.errors)
 
     def _blind(self, index: int, arc: int) -> Mask | None:
         """Give the reads of a group that see nothing of an arc, or are not waited for any more."""

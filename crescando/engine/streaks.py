@@ -40,6 +40,9 @@ from crescando.schema import DataType
 _LONG = 4
 """Shorter streaks go by rounds: a guess at where finding one costs as much as the rounds it saves."""
 
+_FIRST = 1
+"""So short is none that it goes by rounds, as long as all is new and most writes can be done at once."""
+
 _FAR = 1 << 40
 
 _SUM_MAX = float(1 << 62)
@@ -175,8 +178,12 @@ class Streaks:
         breaks[1:] |= writes.image[1:] != writes.image[:-1]
         self._good = good
         self._ends = np.append(breaks.nonzero()[0], len(good))
+        n_good = int(np.count_nonzero(good))
+        self._is_good = n_good == len(good)
+        self._shortest = _FIRST if 2 * n_good >= len(good) else _LONG
+        self.n_left = len(good)
 
-    def find(self, active: I64, clock: I64, span: int) -> Streak | None:
+    def find(self, active: I64, clock: I64, span: int, *, is_new: bool) -> Streak | None:
         """Give the streaks that begin at some images' next write; None if there are no long ones.
 
         Parameters
@@ -185,26 +192,35 @@ class Streaks:
             Images, ascending, and the time up to which each has been replayed.
         span : int
             Times are below it.
+        is_new : bool
+            Whether all images that have writes are active, and all writes come after their clocks.
         """
         writes = self._writes
         if len(writes.code) == 0:
             return None
+        shortest, self._shortest = self._shortest, _LONG
+        if is_new and self._is_good and shortest <= 1:
+            start = np.append(0, self._ends[:-1])
+            images = writes.image[start]
+            if self._images.alive[images].all():
+                return self._make(images, start, self._ends.copy(), shortest)
         start = np.searchsorted(writes.code, active * span + clock, side="right")
         end = np.searchsorted(self._ends, start, side="right").clip(max=len(self._ends) - 1)
         stop = np.minimum(self._ends[end], start + self._reach[active])
         inside = np.minimum(start, len(writes.code) - 1)
         possible = self._good[inside] & (writes.image[inside] == active) & self._images.alive[active]
-        chosen = (possible & (stop - start >= _LONG)).nonzero()[0]
-        return self._make(active[chosen], start[chosen], stop[chosen])
+        chosen = (possible & (stop - start >= shortest)).nonzero()[0]
+        return self._make(active[chosen], start[chosen], stop[chosen], shortest)
 
-    def _make(self, images: I64, start: I64, stop: I64) -> Streak | None:
+    def _make(self, images: I64, start: I64, stop: I64, shortest: int) -> Streak | None:
         """Work out all versions, of each image up to the first write that may fail."""
         while len(images):
             counts = stop - start
-            places = expand(start, counts)
+            is_all = int(counts.sum()) == len(self._writes.code)
+            places = np.arange(len(self._writes.code)) if is_all else expand(start, counts)
             last = np.cumsum(counts) - 1
             first = last - counts + 1
-            streak = Streak(images, first, last, self._writes.pick(places))
+            streak = Streak(images, first, last, self._writes if is_all else self._writes.pick(places))
             owner = np.repeat(np.arange(len(images)), counts)
             wrong = self._fill(streak, owner).nonzero()[0]
             if len(wrong) == 0:
@@ -216,7 +232,7 @@ class Streaks:
             self._break(places[wrong[at]])
             self._reach[images[failed]] = np.maximum(2 * length, _LONG)
             stop[failed] = start[failed] + length
-            long = stop - start >= _LONG
+            long = stop - start >= shortest
             images, start, stop = images[long], start[long], stop[long]
         return None
 
@@ -274,6 +290,7 @@ class Streaks:
             value = versions.value.take(streak.last[touched])
             self._images.store(column, streak.images[touched], value)
         self._images.changed[streak.images] = True
+        self.n_left -= len(streak.writes.code)
         for index, at in by_group(streak.writes.group):
             group, images, operations = self._groups[index], streak.writes.image[at], streak.writes.item[at]
             if group.plan.gives_rows:

@@ -231,7 +231,7 @@ class Writer:
         before = self._look(group, images, alive)
         born = images[~alive]
         if len(born):
-            for column_id in self._images.column_ids:
+            for column_id in self._table.types:
                 if column_id not in given:
                     self._images.clear(column_id, born)
         # The key of an image is what it is; only the other columns are replaced.

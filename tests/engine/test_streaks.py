@@ -66,6 +66,7 @@ def _outcome(
     engine: Callable[[], Any] = ScanEngine,
 ) -> tuple[Any, ...]:
     monkeypatch.setattr(streaks, "_LONG", length)
+    monkeypatch.setattr(streaks, "_FIRST", length)
     bench = _bench(engine())
     results = bench.run(*make(bench, seed, 300))
     rows = []
