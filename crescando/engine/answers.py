@@ -13,6 +13,7 @@ from crescando.engine.base import Failed, Partials, Results, Rows
 from crescando.engine.cutting import PIECE_BYTES
 from crescando.engine.group import Group
 from crescando.engine.operations import Members
+from crescando.engine.parallel import Workers
 from crescando.engine.reader import Reader
 from crescando.engine.transactions import Transactions
 from crescando.engine.writer import Tally
@@ -50,9 +51,9 @@ class Answers:
         for local in range(len(members)):
             self.failed(members, local, kind, text)
 
-    def read(self, reader: Reader) -> None:
+    def read(self, reader: Reader, workers: Workers) -> None:
         """Tell what the reads of a group answered."""
-        pieces, failures = reader.answers()
+        pieces, failures = reader.answers(workers)
         for sender, piece in pieces:
             self._parts[sender][isinstance(piece, Partials)].append(piece)
         for local, failed in failures.items():

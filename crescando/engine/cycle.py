@@ -129,14 +129,14 @@ class Cycle:
             first.join(reader)
         return first
 
-    def finish(self, answers: Answers) -> None:
+    def finish(self, answers: Answers, workers: Workers) -> None:
         """Replay the images, put them back, and hand out all answers."""
         if self._is_plain_load():
             self._append()
         elif self._origins.n_rows or self._incoming:
             self._replay()
         for reader in self._readers.values():
-            answers.read(reader)
+            answers.read(reader, workers)
         for group in self._groups:
             if not group.plan.is_read:
                 answers.wrote(group, self._tally)

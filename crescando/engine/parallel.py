@@ -41,3 +41,11 @@ class InTurn:
 
 
 IN_TURN = InTurn()
+
+VALUES_MIN = 1 << 16
+"""Where tasks copy fewer values than this in all, handing them over takes longer than it saves."""
+
+
+def run(workers: Workers, tasks: Sequence[Callable[[], T]], n_values: int) -> list[T]:
+    """Do tasks that copy so many values in all: at once if these are many."""
+    return (workers if n_values >= VALUES_MIN else IN_TURN).run(tasks)

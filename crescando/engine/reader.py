@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -21,9 +22,10 @@ from crescando.engine.group import Group
 from crescando.engine.grouping import GROUPS_MAX, Grouping
 from crescando.engine.keys import I64, Mask
 from crescando.engine.operations import Members
+from crescando.engine.parallel import IN_TURN, Workers, run
 from crescando.engine.rejection import Failures
 from crescando.engine.rowset import AllRows, TopRows
-from crescando.engine.statement import ColumnRef, Scalar
+from crescando.engine.statement import Column, ColumnRef, Scalar
 from crescando.engine.table import Block
 from crescando.engine.terms import evaluate
 from crescando.engine.values import Errors, Value, empty, first_cause, to_column
@@ -180,9 +182,11 @@ class Reader:
         keys = [source.column(key).take(rows[bad]) for key in self._key_ids]
         self._failures.add(operations[bad], keys, errors[bad])
 
-    def answers(self) -> tuple[list[tuple[ProcessId, Rows | Partials]], dict[int, Failed]]:
+    def answers(
+        self, workers: Workers = IN_TURN
+    ) -> tuple[list[tuple[ProcessId, Rows | Partials]], dict[int, Failed]]:
         """Give all answers: pieces by sender, in order; and the failed reads by local number."""
-        pieces = self._groups_of_all() if self._grouping is not None else self._rows_of_all()
+        pieces = self._groups_of_all() if self._grouping is not None else self._rows_of_all(workers)
         told: dict[int, tuple[tuple[Scalar, ...], str]] = {
             local: ((), text) for local, text in self._crowded.items()
         }
@@ -216,7 +220,7 @@ class Reader:
             partials = Partials(
                 *self._names_of(locals_),
                 offsets=inner,
-                keys=tuple(to_column(_piece(key, piece)) for key in keys),
+                keys=tuple(_column(key, piece) for key in keys),
                 states=tuple(each.of_groups(piece.start, piece.stop).compacted() for each in states),
                 part=piece.part,
                 has_more=piece.has_more,
@@ -224,11 +228,11 @@ class Reader:
             answers.append((sender, partials))
         return answers
 
-    def _rows_of_all(self) -> list[tuple[ProcessId, Rows | Partials]]:
+    def _rows_of_all(self, workers: Workers) -> list[tuple[ProcessId, Rows | Partials]]:
         projections = self._group.plan.shape.projections
         while True:
             senders, place = self._layout()
-            offsets, columns = self._rows.lay_out(place, int(place.max(initial=-1)) + 1)
+            offsets, columns = self._rows.lay_out(place, int(place.max(initial=-1)) + 1, workers)
             weight = weights(columns, int(offsets[-1]))
             heavy = (sums(weight, offsets) > ANSWER_BYTES_MAX).nonzero()[0]
             if len(heavy) == 0:
@@ -238,11 +242,12 @@ class Reader:
         columns = columns or [empty(projection.term.type) for projection in projections]
         answers: list[tuple[ProcessId, Rows | Partials]] = []
         for sender, locals_, piece, inner in _cut_by_sender(senders, offsets, weight):
+            cuts = [partial(_column, value, piece) for value in columns]
             rows = Rows(
                 *self._names_of(locals_),
                 offsets=inner,
                 names=tuple(projection.name for projection in projections),
-                columns=tuple(to_column(_piece(value, piece)) for value in columns),
+                columns=tuple(run(workers, cuts, (piece.stop - piece.start) * len(cuts))),
                 part=piece.part,
                 has_more=piece.has_more,
             )
@@ -280,11 +285,11 @@ class Reader:
         )
 
 
-def _piece(value: Value, piece: Cut) -> Value:
+def _column(value: Value, piece: Cut) -> Column:
     """Give the rows of one piece."""
-    if piece.stop - piece.start == len(value.data):
-        return value
-    return value.take(np.arange(piece.start, piece.stop))
+    if piece.stop - piece.start < len(value.data):
+        value = value.take(np.arange(piece.start, piece.stop))
+    return to_column(value)
 
 
 def _cut_by_sender(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -24,6 +25,7 @@ from crescando.engine import kernels
 from crescando.engine.cutting import ANSWER_BYTES_MAX
 from crescando.engine.dictionary import Pool
 from crescando.engine.keys import I64, KEY_MAX, KEY_MIN, Mask
+from crescando.engine.parallel import IN_TURN, Workers, run
 from crescando.engine.statement import PHYSICAL, ColumnRef, Sort, Term
 from crescando.engine.table import Block
 from crescando.engine.values import Value, as_integers, concatenate
@@ -136,7 +138,7 @@ class AllRows:
         self._pieces = [piece.keep(~np.isin(piece.operations, operations)) for piece in self._pieces]
         self._n_pending = sum(len(piece.operations) for piece in self._pieces)
 
-    def lay_out(self, place: I64, n_places: int) -> tuple[I64, list[Value]]:
+    def lay_out(self, place: I64, n_places: int, workers: Workers = IN_TURN) -> tuple[I64, list[Value]]:
         """Give all rows, read by read.
 
         Parameters
@@ -144,6 +146,8 @@ class AllRows:
         place : ndarray of int64, shape (n_operations,)
             Where in the layout each read's rows lie; below 0 to leave them out.
         n_places : int
+        workers : Workers, optional
+            Who copies the columns.
 
         Returns
         -------
@@ -155,7 +159,8 @@ class AllRows:
         self._unite()
         at, offsets = kernels.active().group_places(place[self._operations()], n_places)
         n_rows = int(offsets[-1])
-        return offsets, [self._laid_out(output, at, n_rows) for output in range(len(self._terms))]
+        outputs = [partial(self._laid_out, output, at, n_rows) for output in range(len(self._terms))]
+        return offsets, run(workers, outputs, n_rows * len(outputs))
 
     def _operations(self) -> I64:
         operations = [piece.operations for piece in self._pieces]
@@ -278,11 +283,11 @@ class TopRows(AllRows):
         if self._n_pending > max(_PENDING_MIN, 2 * self._n_cut):
             self._cut()
 
-    def lay_out(self, place: I64, n_places: int) -> tuple[I64, list[Value]]:
+    def lay_out(self, place: I64, n_places: int, workers: Workers = IN_TURN) -> tuple[I64, list[Value]]:
         """Give the first rows, read by read and in order; see `AllRows.lay_out`."""
         if self._pieces:
             self._cut()
-        return super().lay_out(place, n_places)
+        return super().lay_out(place, n_places, workers)
 
     def _cut(self) -> None:
         """Keep the first rows only, in order."""

@@ -182,7 +182,7 @@ class ScanEngine:
         with np.errstate(all="ignore"):
             cycle = Cycle(table, groups, self._arcs, n_operations, self._evaluator)
             cycle.scan(self._block_rows, self._workers, cancelled)
-            cycle.finish(answers)
+            cycle.finish(answers, self._workers)
         self._counters["dirty_rows"] += cycle.n_dirty
 
     def _group(self, table: Table, bunches: list[tuple[Shape, Members]], answers: Answers) -> list[Group]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from crescando.engine import cycle
+from crescando.engine import cycle, parallel
 from crescando.engine.base import Results, Rows
 from crescando.engine.dictionary import Pool
 from crescando.engine.heap import Texts
@@ -42,6 +42,7 @@ class Backwards:
 @pytest.fixture(autouse=True)
 def however_little_there_is_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cycle, "PART_LOOKS_MIN", 1)
+    monkeypatch.setattr(parallel, "VALUES_MIN", 1)
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +149,7 @@ def test_an_error_in_one_part_is_raised_and_nothing_has_changed(monkeypatch: pyt
 
 def test_little_work_is_not_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cycle, "PART_LOOKS_MIN", 1 << 17)
+    monkeypatch.setattr(parallel, "VALUES_MIN", 1 << 16)
     handed: list[int] = []
 
     class Watched(Backwards):
