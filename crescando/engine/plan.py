@@ -15,6 +15,10 @@ from crescando.engine.statement import Apply, ColumnRef, Kind, Parameter, Shape,
 from crescando.engine.validate import parameters_in, parameters_of, terms_of, validate_shape
 from crescando.schema import TableSchema
 
+PATHS_MAX = 16
+"""Paths of columns, and of computed terms, that are thought of: a predicate may have thousands of conjuncts,
+and each path has its list of the others."""
+
 _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -158,7 +162,7 @@ def make_plan(shape: Shape, schema: TableSchema) -> Plan:
     return Plan(
         shape=shape,
         conjuncts=conjuncts,
-        accesses=accesses,
+        accesses=tuple(access for access, _ in accesses),
         composites=_composites(accesses, conjuncts),
         computed=_computed(conjuncts),
         parameters=parameters_of(shape),
@@ -199,41 +203,52 @@ def _flatten(term: Term) -> list[Term]:
     return [term]
 
 
-def _accesses(conjuncts: tuple[Term, ...]) -> tuple[Access, ...]:
-    accesses = [
-        Access(term.column, comparisons, rest, rest)
-        for term, comparisons, rest in _compared(conjuncts)
+def _accesses(conjuncts: tuple[Term, ...]) -> list[tuple[Access, frozenset[int]]]:
+    """Give the columns' paths, points first, each with the places of its conjuncts."""
+    found = [
+        (term.column, comparisons, places)
+        for term, comparisons, places in _compared(conjuncts)
         if isinstance(term, ColumnRef)
     ]
-    # What a pattern begins with is a range; whether the rest matches is seen on the survivors.
-    accesses.extend(
-        Access(term.args[0].column, (("like", term.args[1]),), conjuncts, _without(conjuncts, {place}))
+    found.extend(
+        (term.args[0].column, (("like", term.args[1]),), frozenset({place}))
         for place, term in enumerate(conjuncts)
         if isinstance(term, Apply)
         and term.op == "like"
         and isinstance(term.args[0], ColumnRef)
         and isinstance(term.args[1], Parameter)
     )
-    return tuple(sorted(accesses, key=lambda access: not access.is_point))
+    found.sort(key=lambda one: not any(op in ("=", "in") for op, _ in one[1]))
+    accesses = []
+    for column, comparisons, places in found[:PATHS_MAX]:
+        others = _without(conjuncts, places)
+        # What a pattern begins with is a range; whether the rest matches is seen on the survivors.
+        rest = conjuncts if comparisons[0][0] == "like" else others
+        accesses.append((Access(column, comparisons, rest, others), places))
+    return accesses
 
 
 def _computed(conjuncts: tuple[Term, ...]) -> tuple[Computed, ...]:
-    return tuple(
-        Computed(term, comparisons, rest, conjuncts)
-        for term, comparisons, rest in _compared(conjuncts)
+    found = [
+        (term, comparisons, places)
+        for term, comparisons, places in _compared(conjuncts)
         if isinstance(term, Apply)
         and not term.type.is_textual
         and columns_of(term)
         and not any(parameter.many for parameter in parameters_in((term,)))
+    ]
+    return tuple(
+        Computed(term, comparisons, _without(conjuncts, places), conjuncts)
+        for term, comparisons, places in found[:PATHS_MAX]
     )
 
 
 def _compared(
     conjuncts: tuple[Term, ...],
-) -> list[tuple[Term, tuple[tuple[str, Parameter], ...], tuple[Term, ...]]]:
+) -> list[tuple[Term, tuple[tuple[str, Parameter], ...], frozenset[int]]]:
     """Group comparisons with constants by what is compared; an IN is a group of its own.
 
-    Gives for each the term, its comparisons, and the other conjuncts.
+    Gives for each the term, its comparisons, and their places among the conjuncts.
     """
     by_term: dict[Term, dict[int, tuple[str, Parameter]]] = {}
     lists: list[tuple[int, Term, Parameter]] = []
@@ -250,31 +265,32 @@ def _compared(
         # An equality says it all; ranges beside it are checked on its few survivors.
         points = {place: part for place, part in parts.items() if part[0] == "="}
         by_term[term] = points or parts
-    compared = [
-        (term, tuple(parts.values()), _without(conjuncts, set(parts))) for term, parts in by_term.items()
-    ]
-    compared.extend(
-        (term, (("in", parameter),), _without(conjuncts, {place})) for place, term, parameter in lists
-    )
+    compared = [(term, tuple(parts.values()), frozenset(parts)) for term, parts in by_term.items()]
+    compared.extend((term, (("in", parameter),), frozenset({place})) for place, term, parameter in lists)
     return compared
 
 
-def _composites(accesses: tuple[Access, ...], conjuncts: tuple[Term, ...]) -> tuple[Composite, ...]:
+def _composites(
+    accesses: list[tuple[Access, frozenset[int]]], conjuncts: tuple[Term, ...]
+) -> tuple[Composite, ...]:
     """Combine all equalities, with each of the closed ranges or without one."""
-    equalities = tuple(access for access in accesses if access.comparisons[0][0] == "=")
-    ranges = tuple(access for access in accesses if not access.is_point and access.is_closed)
+    equalities = [one for one in accesses if one[0].comparisons[0][0] == "="]
+    ranges = [one for one in accesses if not one[0].is_point and one[0].is_closed]
     if not equalities:
         return ()
-    found = [(*equalities, one) for one in ranges]
+    found = [[*equalities, one] for one in ranges]
     if len(equalities) > 1:
         found.append(equalities)
     return tuple(
-        Composite(parts, tuple(term for term in conjuncts if all(term in part.rest for part in parts)))
+        Composite(
+            tuple(access for access, _ in parts),
+            _without(conjuncts, frozenset().union(*(places for _, places in parts))),
+        )
         for parts in found
     )
 
 
-def _without(conjuncts: tuple[Term, ...], places: set[int]) -> tuple[Term, ...]:
+def _without(conjuncts: tuple[Term, ...], places: frozenset[int]) -> tuple[Term, ...]:
     return tuple(term for place, term in enumerate(conjuncts) if place not in places)
 
 

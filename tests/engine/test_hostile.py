@@ -24,17 +24,19 @@ from crescando.client.expression import Expr, col
 from crescando.client.functions import all_of
 from crescando.client.template import Template, bind_template
 from crescando.engine import evaluator, terms
+from crescando.engine.plan import make_plan
 from crescando.engine.scan import ScanEngine
-from crescando.engine.statement import ColumnRef, Kind, Operation, Projection, Shape
+from crescando.engine.statement import Apply, ColumnRef, Kind, Operation, Projection, Shape
 from crescando.errors import CrescandoError
 from crescando.schema import DataType, TableSchema
 from crescando.sql.where import parse_where, substitute
 from crescando.types import FULL_RING
+from tests.engine import workbench
 from tests.engine.generator import World
 from tests.engine.hostile import Attack, attack, honest_shape, valid_text
 from tests.engine.oracle import Effect, Oracle
 from tests.engine.sqlite_twin import SqliteTwin
-from tests.engine.workbench import CLIENT, Bench, table
+from tests.engine.workbench import CLIENT, Bench, par, table
 
 pytestmark = pytest.mark.differential
 
@@ -270,6 +272,38 @@ def test_wide_predicates_are_answered(op: str, n_columns: int, n_terms: int) -> 
     found = bench.answer(bench.operation(shape, *plan.fill({})))
 
     assert sorted(found) == (list(range(50)) if op == "+" else list(range(21, 50)))
+
+
+@pytest.mark.parametrize("kind", ["lists", "sums", "equalities and more"])
+def test_a_plan_weighs_as_much_as_its_predicate_and_not_its_square(kind: str) -> None:
+    """Each access path knows the other conjuncts: of thousands, not all that could be are paths."""
+    bench = Bench(table(*((f"c{n}", DataType.INT64) for n in range(100))))
+    bench.load(*((k, *[k] * 100) for k in range(20)))
+    columns = [bench.col(f"c{n}") for n in range(100)]
+    kind_of, parameters = DataType.INT64, ()
+    if kind == "lists":
+        terms = [workbench.apply("in", columns[n % 100], par(n, kind_of, True)) for n in range(5_000)]
+        parameters = tuple((7, n) for n in range(1, 5_001))
+    elif kind == "sums":
+        sums = [workbench.apply("+", columns[n % 100], par(n, kind_of)) for n in range(3_000)]
+        terms = [workbench.apply("=", each, par(n, kind_of)) for n, each in enumerate(sums, 3_000)]
+        parameters = (*range(3_000), *range(7, 3_007))
+    else:
+        terms = [workbench.apply("=", columns[n], par(n, kind_of)) for n in range(100)]
+        terms += [workbench.apply("<>", columns[n % 100], par(n, kind_of)) for n in range(100, 5_000)]
+        parameters = (*[7] * 100, *range(100, 5_000))
+    where = Apply("and", tuple(terms), DataType.BOOL)
+    operation = bench.operation(bench.read_shape(where, "k"), *parameters)
+
+    tracemalloc.start()
+    try:
+        make_plan(operation.shape, bench.schema)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak <= MEMORY_MAX
+    assert bench.answer(operation) == [7]
 
 
 def test_honest_shapes_survive_the_attacks_on_them() -> None:
