@@ -102,23 +102,20 @@ class EngineSide:
         self, shape: Shape, parameters: Sequence[tuple[Any, ...]], scope: Scope = (FULL_RING,)
     ) -> list[Operations]:
         """Give operations of one shape, in order: one run, its constants as columns."""
-        begin = self._position + 1
-        self._position += len(parameters)
-        numbers = np.arange(begin, begin + len(parameters))
-        columns = self._columns(shape, parameters)
-        whole = np.zeros(len(numbers), np.int64)
-        return [Operations(numbers, numbers, CLIENT, shape, whole, (scope,), columns)]
+        return self.run(shape, list(zip(*parameters, strict=True)), scope)
 
-    def _columns(self, shape: Shape, parameters: Sequence[tuple[Any, ...]]) -> tuple[Column, ...]:
+    def run(
+        self, shape: Shape, constants: Sequence[Sequence[Any]], scope: Scope = (FULL_RING,)
+    ) -> list[Operations]:
+        """Give operations of one shape, in order, of which each constant is a sequence of Python values."""
+        count = len(constants[0])
+        begin = self._position + 1
+        self._position += count
+        numbers = np.arange(begin, begin + count)
         kinds = {each.index: each.type for each in make_plan(shape, self.schema).parameters}
-        columns = []
-        for index, values in enumerate(zip(*parameters, strict=True)):
-            kind = kinds[index]
-            if kind is DataType.STRING:
-                columns.append(text_column(kind, values, None))
-            else:
-                columns.append(Column(kind, np.array(values, PHYSICAL[kind])))
-        return tuple(columns)
+        columns = tuple(_column(kinds[index], values) for index, values in enumerate(constants))
+        whole = np.zeros(count, np.int64)
+        return [Operations(numbers, numbers, CLIENT, shape, whole, (scope,), columns)]
 
     def execute(self, operations: Sequence[Entry]) -> list[Results]:
         """Execute a batch."""
@@ -157,27 +154,33 @@ class EngineSide:
         """Do reads of one value each."""
         outputs = OUTPUTS if work.column == "rloc" else ("ticket_id", "document")
         shape = self.read(f"{work.column} = ?", ["x"], outputs)
-        return self.arrow(self.operations(shape, [(key,) for key in work.keys]))
+        return self.arrow(self.run(shape, [work.keys]))
 
     def spans(self, work: Spans) -> pa.Table:
         """Do reads of an origin and a range; bounds in physical units."""
         shape = self.read(f"origin = ? and {work.column} between ? and ?", ["x", *span_sample(work.column)])
-        return self.arrow(self.operations(shape, list(zip(work.keys, work.lows, work.highs, strict=True))))
+        return self.arrow(self.run(shape, [work.keys, work.lows, work.highs]))
 
     def prefixes(self, work: Prefixes) -> pa.Table:
         """Do reads by the beginning of a text."""
         shape = self.read("document like ?", ["x%"], ("ticket_id", "document"))
-        return self.arrow(self.operations(shape, [(prefix + "%",) for prefix in work.prefixes]))
+        return self.arrow(self.run(shape, [[prefix + "%" for prefix in work.prefixes]]))
 
     def text_spans(self, work: TextSpans) -> pa.Table:
         """Do reads of a range of texts."""
         shape = self.read("document between ? and ?", ["x", "x"], ("ticket_id", "document"))
-        return self.arrow(self.operations(shape, list(zip(work.lows, work.highs, strict=True))))
+        return self.arrow(self.run(shape, [work.lows, work.highs]))
 
     def changes(self, work: Changes) -> int:
         """Do updates; give how many rows they changed."""
         shape = self.update("rloc = ?", "miles = miles + ?", [1, "x"])
-        return self.affected(self.operations(shape, list(zip(work.deltas, work.keys, strict=True))))
+        return self.affected(self.run(shape, [work.deltas, work.keys]))
+
+
+def _column(kind: DataType, values: Sequence[Any]) -> Column:
+    if kind is DataType.STRING:
+        return text_column(kind, values, None)
+    return Column(kind, np.array(values, PHYSICAL[kind]))
 
 
 def span_sample(column: str) -> list[Any]:

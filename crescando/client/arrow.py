@@ -194,8 +194,7 @@ def arrow_table(names: Sequence[str], columns: Sequence[Column]) -> Any:
 def _array(pa: Any, column: Column) -> Any:
     mask = None if column.valid is None else ~column.valid
     if column.type.is_textual:
-        codes = pa.array(column.values, pa.int32(), mask=mask)
-        return pa.DictionaryArray.from_arrays(codes, _arrow_texts(pa, column)).dictionary_decode()
+        return _texts(pa, column)
     if column.type.is_decimal:
         return arrow_decimals(pa, column)
     if column.type is DataType.DATE:
@@ -205,12 +204,19 @@ def _array(pa: Any, column: Column) -> Any:
     return pa.array(column.values, getattr(pa, _NATURAL[column.type])(), mask=mask)
 
 
-def _arrow_texts(pa: Any, column: Column) -> Any:
-    """Give a column's dictionary as an Arrow array."""
-    kind = pa.binary() if column.type is DataType.BYTES else pa.string()
-    texts = column.texts
-    if len(texts.heap) >= _ARROW_BYTES:
-        return pa.array(texts.to_list(), pa.large_binary() if kind == pa.binary() else pa.large_string())
-    borders = pa.py_buffer(texts.offsets.astype(np.int32))
-    data = pa.py_buffer(np.ascontiguousarray(texts.heap))
-    return pa.Array.from_buffers(kind, len(texts), [None, borders, data])
+def _texts(pa: Any, column: Column) -> Any:
+    """Give a column of texts as a plain Arrow array."""
+    kind, wide = (
+        (pa.binary(), pa.large_binary())
+        if column.type is DataType.BYTES
+        else (pa.string(), pa.large_string())
+    )
+    n, valid = len(column), column.valid
+    if len(column.texts) == 0:
+        return pa.nulls(n, kind)
+    texts = column.texts.take(column.values if valid is None else np.where(valid, column.values, 0), valid)
+    is_wide = len(texts.heap) >= _ARROW_BYTES
+    offsets = texts.offsets.astype(np.int64 if is_wide else np.int32, copy=False)
+    present = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    buffers = [present, pa.py_buffer(offsets), pa.py_buffer(texts.heap)]
+    return pa.Array.from_buffers(wide if is_wide else kind, n, buffers)

@@ -38,6 +38,10 @@ _EXACT_TYPES: dict[DataType, type] = {
 }
 
 
+_SAMPLE = 1_024
+"""So many texts are looked at to see whether they repeat."""
+
+
 def column_from_list(values: Sequence[object], definition: ColumnDef, *, nan_is_null: bool = False) -> Column:
     """Give Python values as a column.
 
@@ -121,23 +125,26 @@ def _out_of_range(definition: ColumnDef, row: int, value: object) -> TypeMismatc
 
 
 def text_column(kind: DataType, values: Sequence[Any], valid: Mask | None) -> Column:
-    """Give strings or bytes as codes into a dictionary of the distinct ones; codes of NULL are 0.
+    """Give strings or bytes as codes into a dictionary; codes of NULL are 0.
 
     Raises
     ------
     TypeMismatchError
         If a string is not Unicode (a lone surrogate).
     """
+    n = len(values)
+    looked_at = values if n <= _SAMPLE else values[:: n // _SAMPLE]
+    if valid is None and 10 * len(set(looked_at)) > 9 * len(looked_at):
+        # Texts that hardly repeat are united where they are looked up or stored.
+        return Column(kind, np.arange(n, dtype=np.int32), None, Texts.of(values))
+    # Dictionaries number texts at the speed of their hashes, as long as no line of ours runs for each.
     distinct = dict.fromkeys(values)
-    if valid is not None:
-        distinct.pop(None, None)
-    if len(distinct) == len(values):
-        return Column(kind, np.arange(len(values), dtype=np.int32), valid, Texts.of(distinct))
-    codes = dict(zip(distinct, range(len(distinct)), strict=True))
-    if valid is not None:
-        codes[None] = 0
-    coded = np.fromiter(map(codes.__getitem__, values), np.int32, len(values))
-    return Column(kind, coded, valid, Texts.of(distinct))
+    distinct.pop(None, None)
+    codes: dict[Any, int] = dict(zip(distinct, range(len(distinct)), strict=True))
+    texts = Texts.of(distinct)
+    codes[None] = 0
+    coded = np.fromiter(map(codes.__getitem__, values), np.int32, n)
+    return Column(kind, coded, valid, texts)
 
 
 def column_from_array(

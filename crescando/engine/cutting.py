@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from crescando.engine import kernels
 from crescando.engine.keys import I64
 from crescando.engine.statement import PHYSICAL
 from crescando.engine.values import Value
@@ -58,9 +59,10 @@ def weights(values: Sequence[Value], n_rows: int) -> I64:
         # By type: how narrow codes are kept, and whether a mask is, depends on the layout.
         weight += PHYSICAL[value.type].itemsize + 1
         if value.pool is not None:
-            offsets, codes = value.pool.texts.offsets, value.data.astype(np.int64, copy=False)
-            lengths = offsets[codes + 1].astype(np.int64) - offsets[codes].astype(np.int64)
-            weight += lengths if value.valid is None else np.where(value.valid, lengths, 0)
+            codes = np.ascontiguousarray(value.data, np.int32)
+            if value.valid is not None:
+                codes = np.where(value.valid, codes, np.int32(-1))
+            kernels.active().add_lengths(weight, value.pool.texts.offsets, codes)
     return weight
 
 

@@ -288,7 +288,7 @@ class Reader:
 def _column(value: Value, piece: Cut) -> Column:
     """Give the rows of one piece."""
     if piece.stop - piece.start < len(value.data):
-        value = value.take(np.arange(piece.start, piece.stop))
+        value = value.slice(piece.start, piece.stop)
     return to_column(value)
 
 

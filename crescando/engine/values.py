@@ -60,6 +60,16 @@ class Value:
             self.pool,
         )
 
+    def slice(self, start: int, stop: int) -> Value:
+        """Give consecutive rows of a value whose arrays all have shape (n,); they are shared."""
+        return Value(
+            self.type,
+            self.data[start:stop],
+            None if self.valid is None else self.valid[start:stop],
+            None if self.error is None else self.error[start:stop],
+            self.pool,
+        )
+
     def spread(self, n: int) -> Value:
         """Give the value with every array of shape (n,), repeating constants."""
         if (

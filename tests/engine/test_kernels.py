@@ -212,3 +212,12 @@ def test_codes_are_numbered_alike(n_codes: int, seed: int) -> None:
     used, numbers = plain.number_codes(codes, n_codes)
     assert np.array_equal(used[numbers], codes)
     assert used.tolist() == list(dict.fromkeys(codes.tolist()))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("dtype", [np.uint32, np.int64])
+def test_lengths_are_added_alike(dtype: type, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    offsets = np.append(0, np.cumsum(rng.integers(0, 50, 30))).astype(dtype)
+    codes = rng.integers(-1, 30, 200 * seed, dtype=np.int32)
+    _same("add_lengths", rng.integers(0, 9, len(codes)), offsets, codes)

@@ -27,6 +27,7 @@ _PLAIN = Kernels(
     group_places=plain.group_places,
     scatter=plain.scatter,
     number_codes=plain.number_codes,
+    add_lengths=plain.add_lengths,
     texts=texts.PLAIN,
 )
 

@@ -41,4 +41,5 @@ class Kernels(NamedTuple):
     group_places: Callable[[I64, int], tuple[I64, I64]]
     scatter: Callable[[Physical, I64, Physical, I64], None]
     number_codes: Callable[[I32, int], tuple[I32, I32]]
+    add_lengths: Callable[[I64, NDArray[Any], I32], None]
     texts: TextKernels

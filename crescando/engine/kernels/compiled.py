@@ -343,6 +343,15 @@ def number_codes(codes: I32, n_codes: int) -> tuple[I32, I32]:
     return used[:count].copy(), numbers
 
 
+@_compile([f"void(int64[::1], {offset}[::1], int32[::1])" for offset in ("uint32", "int64")])
+def add_lengths(weight: I64, offsets: NDArray[Any], codes: I32) -> None:
+    """Add what texts take; see `plain.add_lengths`."""
+    for i in range(codes.size):
+        code = np.int64(codes[i])
+        if code >= 0:
+            weight[i] += np.int64(offsets[code + 1]) - np.int64(offsets[code])
+
+
 KERNELS = Kernels(
     name="numba",
     find_direct=find_direct,
@@ -359,5 +368,6 @@ KERNELS = Kernels(
     group_places=group_places,
     scatter=scatter,
     number_codes=number_codes,
+    add_lengths=add_lengths,
     texts=COMPILED,
 )

@@ -322,3 +322,20 @@ def number_codes(codes: I32, n_codes: int) -> tuple[I32, I32]:
     used = codes[first[codes] == every]
     first[used] = every[: len(used)]
     return used, first[codes]
+
+
+def add_lengths(weight: I64, offsets: NDArray[Any], codes: I32) -> None:
+    """Add what texts take, in bytes.
+
+    Parameters
+    ----------
+    weight : ndarray of int64, shape (n,)
+        Changed in place.
+    offsets : ndarray of uint32 or int64
+        Where each text begins, and the last one ends.
+    codes : ndarray of int32, shape (n,)
+        Texts; below 0 for none.
+    """
+    at = np.maximum(codes, 0).astype(np.int64)
+    lengths = offsets[at + 1].astype(np.int64) - offsets[at].astype(np.int64)
+    weight += np.where(codes >= 0, lengths, 0)
