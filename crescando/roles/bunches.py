@@ -8,7 +8,6 @@ at once, on average.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -137,25 +136,36 @@ class Mixture:
     Parameters
     ----------
     bunches : sequence of Bunch
-        No place is in two of them.
+        None is empty, and no place is in two of them.
+
+    Attributes
+    ----------
+    places : ndarray of int64, shape (n,)
+        The places of all operations; ascending.
+    codes : ndarray of int64, shape (n,)
+        Which of the bunches each operation is in, in order.
     """
+
+    __slots__ = ("bunches", "codes", "places")
 
     def __init__(self, bunches: Sequence[Bunch]) -> None:
         self.bunches = tuple(bunches)
+        places = np.concatenate([bunch.places for bunch in self.bunches])
+        order = np.argsort(places)
+        self.places: I64 = places[order]
+        self.codes: I64 = np.repeat(np.arange(len(self.bunches)), list(map(len, self.bunches)))[order]
 
-    @cached_property
-    def places(self) -> I64:
-        """The places of all operations; ascending, shape (n,)."""
-        return np.sort(np.concatenate([bunch.places for bunch in self.bunches]))
-
-    @cached_property
-    def codes(self) -> I64:
-        """Which of the bunches each operation is in, in order; shape (n,)."""
-        of = np.repeat(np.arange(len(self.bunches)), [len(bunch) for bunch in self.bunches])
-        return of[np.argsort(np.concatenate([bunch.places for bunch in self.bunches]))]
+    @classmethod
+    def _of(cls, bunches: Sequence[Bunch], places: I64, codes: I64) -> Mixture:
+        """Give a part of a mixture that has been put in order; `bunches` may be empty ones."""
+        part = cls.__new__(cls)
+        left = np.array([len(bunch) > 0 for bunch in bunches])
+        part.bunches = tuple(bunch for bunch in bunches if len(bunch))
+        part.places, part.codes = places, (np.cumsum(left) - 1)[codes]
+        return part
 
     def __len__(self) -> int:
-        return sum(map(len, self.bunches))
+        return len(self.places)
 
     @property
     def n_bytes(self) -> int:
@@ -190,14 +200,13 @@ class Mixture:
         if n >= len(self.places):
             return self, None
         bound = int(self.places[n])
-        front, rest = [], []
-        for bunch in self.bunches:
-            at = int(np.searchsorted(bunch.places, bound))
-            if at:
-                front.append(bunch.cut(0, at))
-            if at < len(bunch):
-                rest.append(bunch.cut(at, len(bunch)))
-        return Mixture(front), Mixture(rest)
+        cuts = [int(np.searchsorted(bunch.places, bound)) for bunch in self.bunches]
+        front = [bunch.cut(0, at) for bunch, at in zip(self.bunches, cuts, strict=True)]
+        rest = [bunch.cut(at, len(bunch)) for bunch, at in zip(self.bunches, cuts, strict=True)]
+        return (
+            Mixture._of(front, self.places[:n], self.codes[:n]),
+            Mixture._of(rest, self.places[n:], self.codes[n:]),
+        )
 
     def without_reads(self, numbers: Collection[int]) -> tuple[Mixture, list[int]]:
         """Leave out reads by their numbers; gives the rest, and the numbers of those."""

@@ -23,6 +23,9 @@ from crescando.roles.messages import Inquire, Inquired
 from crescando.roles.runs import Runs
 from crescando.types import KeyRange, ProcessId
 
+PROMISED = 7
+"""An owner that promised to report is asked again after so much longer than one that did not."""
+
 
 @dataclass(slots=True)
 class _Inquiry:
@@ -154,7 +157,7 @@ class Inquiries:
         self._last += 1
         waited_s: dict[int, float] = {}
         for operation in due:
-            waited_s[operation.number] = min(now_s - operation.stable_s, self.limits.answer_s)
+            waited_s[operation.number] = max(0.0, min(now_s - operation.stable_s, self.limits.answer_s))
             operation.inquiry = self._last
             operation.stable_s = now_s
         self._open[self._last] = _Inquiry(waited_s, now_s, set(owners), asks_all=len(owners) == n_owners)
@@ -187,6 +190,9 @@ class Inquiries:
         )
         if is_promised:
             operation.waited_s = operation.alone_s = 0.0
+            # It is only slow, and would ask about thousands: its report comes by itself, unless
+            # the session ends, which is noticed.
+            operation.stable_s += PROMISED * self.limits.inquire_s
             return ""
         if inquiry.asks_all and not inquiry.unanswered:
             return "no owner has a record of it"

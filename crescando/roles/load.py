@@ -71,13 +71,15 @@ class Load:
         """Give how many operations of a mixture may enter, the first ones of it."""
         costs = [self._costs.of(bunch.shape) for bunch in mixture.bunches]
         weighted = zip(costs, mixture.bunches, strict=True)
-        each_s = np.array([cost.each_s * bunch.weight for cost, bunch in weighted])[mixture.codes]
+        codes = mixture.codes[: max(self._operations_max - self.n, 1)]
+        each_s = np.array([cost.each_s * bunch.weight for cost, bunch in weighted])[codes]
         # Where a shape comes first, its scan is added to what the operations may take.
         firsts = np.searchsorted(mixture.places, [bunch.places[0] for bunch in mixture.bunches])
         scans: dict[int, float] = {}
         for first, cost in sorted(zip(firsts.tolist(), costs, strict=True), key=lambda each: each[0]):
             is_new = id(cost.shape) not in self._scanned
-            scans[first] = cost.scan_s if is_new else 0.0
+            if first < len(codes):
+                scans[first] = cost.scan_s if is_new else 0.0
         fitting = self._fitting(each_s, scans)
         return max(min(fitting, self._operations_max - self.n), int(self.n == 0))
 

@@ -119,6 +119,14 @@ def is_long(results: Results) -> bool:
     return bool(answers) and results.n_bytes > LONG_BYTES
 
 
+def n_outcomes(results: Results) -> int:
+    """Give how many outcomes some results tell."""
+    answers: list[Rows | Partials] = [*results.rows, *results.partials]
+    return (
+        sum([len(answer.number) for answer in answers]) + sum(map(len, results.written)) + len(results.failed)
+    )
+
+
 def numbers_of(results: Results) -> list[int]:
     """Give every read that some results answer, in part or wholly, and everything that failed."""
     answers: list[Rows | Partials] = [*results.rows, *results.partials]

@@ -24,6 +24,7 @@ from crescando.errors import (
 from crescando.process import Output
 from crescando.roles.client import Client
 from crescando.roles.completion import Completion
+from crescando.roles.inquiry import PROMISED
 from crescando.roles.limits import ClientLimits
 from crescando.roles.messages import Answered, Attach, Inquire, Inquired, Ping, Pong, Queued, ReadReplica
 from crescando.routing.base import ExpelledEvent, NotStable, StableEvent
@@ -604,6 +605,22 @@ def test_what_an_owner_promises_is_waited_for_however_long_it_takes() -> None:
 
     assert desk.now_s >= 100.0
     assert desk.outcome(2) is None
+
+
+def test_an_owner_that_promised_is_not_asked_again_and_again_unless_its_session_ends() -> None:
+    desk = Desk()
+    desk.ask(add(1, 1))
+    desk.stable(2)
+
+    n_asked = 0
+    for _ in range(40):
+        for peer, inquire in wake(desk, desk.now_s + LIMITS.inquire_s):
+            n_asked += peer == S1
+            desk.tell(peer, Inquired(inquire.inquiry, (Queued(2, (FULL_RING,), True),), ()))
+    assert n_asked == 40 // (1 + PROMISED)
+
+    desk.core.on_disconnected(S0, desk.now_s)
+    assert sent(desk.flush(), Inquire, to=S1)
 
 
 def test_a_pause_of_its_own_is_not_time_spent_asking() -> None:
