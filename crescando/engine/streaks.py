@@ -340,17 +340,34 @@ class _Puts:
         owner : ndarray of int64, shape (n_writes,)
             Which streak a write belongs to.
         """
-        every = np.arange(len(owner))
-        put = np.maximum.accumulate(np.where(self._is_put, every, -1))
+        if self._is_put.all():
+            known = Versions(Value(self._kind, self._data, self._valid, None, base.pool), self._is_put)
+            return known, np.zeros(len(owner), np.bool_)
+        if self._added is None or self._is_put.any():
+            return self._mixed(base, first, owner)
+        # Nothing is put, as with a counter: every version is the one before and what is added.
+        if not self._fit_sums(base):
+            return Versions(base, self._is_put), np.ones(len(owner), np.bool_)
+        sums = np.cumsum(self._added)
+        wide = (base.data - (sums[first] - self._added[first]))[owner] + sums
+        wrong = self._outside(wide)
+        if base.valid is not None:
+            wrong |= ~base.valid[owner]
+        touched = self._is_added
+        if not touched.all():
+            touched = _last(touched) >= first[owner]
+        return Versions(self._value(wide, base), touched), wrong
+
+    def _mixed(self, base: Value, first: I64, owner: I64) -> tuple[Versions, Mask]:
+        """As `versions`, where some writes put a constant and others add to it or leave it alone."""
+        put = _last(self._is_put)
         from_put = put >= first[owner]
         put = np.where(from_put, put, 0)
         data, valid = self._data[put], None if self._valid is None else self._valid[put]
         if self._added is None:
             value = Value(self._kind, data, valid, None, base.pool)
             return Versions(value, from_put), np.zeros(len(owner), np.bool_)
-        numbers = (self._added, self._data, base.data)
-        sizes = [np.abs(some.astype(np.float64)) for some in numbers]
-        if sizes[0].sum() + 2 * max(sizes[1].max(), sizes[2].max()) >= _SUM_MAX:
+        if not self._fit_sums(base):
             return Versions(base, from_put), np.ones(len(owner), np.bool_)
         sums = np.cumsum(self._added)
         before = sums[first] - self._added[first]
@@ -361,9 +378,17 @@ class _Puts:
             wrong |= ~from_put & ~base.valid[owner]
         if valid is not None:
             wrong |= from_put & ~valid
-        touched = from_put | (np.maximum.accumulate(np.where(self._is_added, every, -1)) >= first[owner])
-        value = Value(self._kind, wide.astype(PHYSICAL[self._kind]), None, None, base.pool)
-        return Versions(value, touched), wrong
+        touched = from_put | (_last(self._is_added) >= first[owner])
+        return Versions(self._value(wide, base), touched), wrong
+
+    def _value(self, wide: I64, base: Value) -> Value:
+        return Value(self._kind, wide.astype(PHYSICAL[self._kind]), None, None, base.pool)
+
+    def _fit_sums(self, base: Value) -> bool:
+        """Say whether sums of everything stay within int64."""
+        numbers = (self._added, self._data, base.data)
+        sizes = [np.abs(some.astype(np.float64)) for some in numbers if some is not None]
+        return bool(sizes[0].sum() + 2 * max(sizes[1].max(), sizes[2].max()) < _SUM_MAX)
 
     def _outside(self, numbers: I64) -> Mask:
         if self._kind.is_decimal:
@@ -371,3 +396,9 @@ class _Puts:
         bounds = np.iinfo(PHYSICAL[self._kind])
         outside: Mask = (numbers < bounds.min) | (numbers > bounds.max)
         return outside
+
+
+def _last(marks: Mask) -> I64:
+    """Give for each place the last mark up to it, or -1."""
+    found: I64 = np.maximum.accumulate(np.where(marks, np.arange(len(marks)), -1))
+    return found
