@@ -3,7 +3,10 @@
 Rules of the file: a shape costs one scan, and each of its operations something more. Only
 the time of whole cycles is known, so what a cycle took beyond what was expected, or below it,
 is put down to everything in it, in proportion; a shape that comes in other company is soon
-known by itself. An estimate decides when something is executed and never what comes of it.
+known by itself. What is a scan's and what an operation's is seen where more or fewer operations
+share a cycle than before. How many of a shape may do so is tried out: a thousand reads that
+find everything would else be one cycle of a minute, and its answers all there is of memory.
+An estimate decides when something is executed and never what comes of it.
 """
 
 from __future__ import annotations
@@ -18,8 +21,26 @@ SCAN_S, EACH_S = 1e-3, 5e-6
 
 SCAN_S_MIN, EACH_S_MIN, COST_S_MAX = 1e-5, 1e-7, 1e3
 
+UNTRIED, TRIED_TIMES = 16.0, 2.0
+"""Weight of a shape that nobody has seen that may share one cycle; and of another, in terms of what did."""
+
+CYCLE_S = 0.02
+"""What is known to take no longer may be tried."""
+
+TOLD_APART, TOLD_APART_MIN = 1.5, 8.0
+"""Two cycles tell scan and operations apart if one had so many times the other's, and at least so many."""
+
+LONG = 2.0
+"""They are asked if one was so many times as long as a cycle should be: others are well as they are."""
+
+ALONE = 0.9
+"""Expected share of a cycle from which what it took is one shape's."""
+
 LEARNED = 0.5
 """How much of a surprise is believed at once."""
+
+TOLD_APART_LEARNED = 0.75
+"""How much of what two cycles say that tell scan and operations apart."""
 
 SURPRISE_MAX = 8.0
 """A cycle may have been held up by something else; so much of that is believed at most."""
@@ -38,6 +59,42 @@ class Cost:
     """Kept, so that no other takes its identity."""
     scan_s: float = SCAN_S
     each_s: float = EACH_S
+    _most: tuple[float, float] = (0.0, 0.0)
+    _last: tuple[float, float] = (0.0, 0.0)
+    """Weights that shared a cycle, and what of its time was theirs: the largest, and the last alone."""
+
+    @property
+    def weight_max(self) -> float:
+        """How much may share a cycle: twice what did, or what is known to take no longer than a cycle."""
+        weight, took_s = self._most
+        return max(UNTRIED, weight * max(TRIED_TIMES, CYCLE_S / took_s)) if weight else UNTRIED
+
+    def learn(self, weight: float, took_s: float, surprise: float, *, is_alone: bool) -> None:
+        """Learn that operations of some weight took so long, the scan included; others hardly anything."""
+        if weight > self._most[0]:
+            self._most = weight, took_s
+        before, before_s = self._last
+        low, high = sorted((weight, before))
+        is_long = max(took_s, before_s) > LONG * CYCLE_S
+        if is_alone:
+            self._last = weight, took_s
+        if is_alone and is_long and before and high >= max(TOLD_APART * low, TOLD_APART_MIN):
+            slope_s = min(max((took_s - before_s) / (weight - before), EACH_S_MIN), took_s / weight)
+            self._move(took_s - slope_s * weight, slope_s, TOLD_APART_LEARNED)
+        else:
+            self._move_by(surprise, weight)
+
+    def _move_by(self, surprise: float, weight: float) -> None:
+        # Of few operations it is the scan that was misjudged, of many they themselves.
+        share = self.scan_s / (self.scan_s + self.each_s * weight)
+        self._move(self.scan_s * surprise**share, self.each_s * surprise ** (1.0 - share), LEARNED)
+
+    def _move(self, scan_s: float, each_s: float, learned: float) -> None:
+        """Come nearer to what one cycle says."""
+        scan_s = self.scan_s ** (1.0 - learned) * max(scan_s, SCAN_S_MIN) ** learned
+        each_s = self.each_s ** (1.0 - learned) * max(each_s, EACH_S_MIN) ** learned
+        self.scan_s = min(max(scan_s, SCAN_S_MIN), COST_S_MAX)
+        self.each_s = min(max(each_s, EACH_S_MIN), COST_S_MAX)
 
 
 class Mean:
@@ -83,9 +140,5 @@ class Costs:
             return
         surprise = min(max(took_s / expected_s, 1 / SURPRISE_MAX), SURPRISE_MAX)
         for cost, weight in present:
-            # Of few operations it is the scan that was misjudged, of many they themselves.
-            share = cost.scan_s / (cost.scan_s + cost.each_s * weight)
-            scan_s = cost.scan_s * surprise ** (LEARNED * share)
-            each_s = cost.each_s * surprise ** (LEARNED * (1.0 - share))
-            cost.scan_s = min(max(scan_s, SCAN_S_MIN), COST_S_MAX)
-            cost.each_s = min(max(each_s, EACH_S_MIN), COST_S_MAX)
+            share = (cost.scan_s + cost.each_s * weight) / expected_s
+            cost.learn(weight, took_s * share, surprise, is_alone=share >= ALONE)

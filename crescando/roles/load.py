@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from crescando.engine.statement import Kind, Shape
 from crescando.roles.bunches import Mixture
-from crescando.roles.costs import Costs
+from crescando.roles.costs import Cost, Costs
 
 
 class Load:
@@ -65,7 +65,15 @@ class Load:
             if is_alone and self.n and scans_s + self._each_s > self._target_s:
                 return 0
         room = min(self._operations_max - self.n, int(self._left_s(scans_s) / (cost.each_s * weight)))
-        return max(room, int(self.n == 0))
+        return max(min(room, self._untried(cost, weight)), int(self.n == 0))
+
+    def _untried(self, cost: Cost, weight: float) -> int:
+        """Give how many more reads of a shape may enter, since never so many did before."""
+        if cost.shape.kind is not Kind.READ:
+            return self._operations_max
+        taken = self.weights.get(id(cost.shape), 0.0)
+        untried = int((cost.weight_max - taken) / weight)
+        return untried if taken else max(untried, 1)
 
     def room_in_order(self, mixture: Mixture) -> int:
         """Give how many operations of a mixture may enter, the first ones of it."""
@@ -81,6 +89,10 @@ class Load:
             if first < len(codes):
                 scans[first] = cost.scan_s if is_new else 0.0
         fitting = self._fitting(each_s, scans)
+        for bunch, cost in zip(mixture.bunches, costs, strict=True):
+            untried = self._untried(cost, bunch.weight)
+            if untried < len(bunch.places):
+                fitting = min(fitting, int(np.searchsorted(mixture.places, bunch.places[untried])))
         return max(min(fitting, self._operations_max - self.n), int(self.n == 0))
 
     def _fitting(self, each_s: NDArray[np.float64], scans: dict[int, float]) -> int:

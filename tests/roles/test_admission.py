@@ -12,6 +12,7 @@ import pytest
 
 from crescando.engine.operations import Operations, Part, singles
 from crescando.engine.statement import Kind, Operation, Shape
+from crescando.roles import costs
 from crescando.roles.admission import QUANTUM, Admission, Admitted
 from crescando.roles.bunches import Bunch
 from crescando.roles.costs import EACH_S, SCAN_S, Costs
@@ -22,6 +23,13 @@ READS = [Shape(Kind.READ, table, 0) for table in range(1, 5)]
 WRITE = Shape(Kind.DELETE, 1, 0)
 CLIENTS = [ProcessId("client", name, 1) for name in ("alice", "bob", "carol")]
 ALICE, BOB, CAROL = CLIENTS
+
+
+@pytest.fixture(autouse=True)
+def tried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let as many reads enter as if as many had before, where that is not what a test is about."""
+    if "untried" not in request.node.name:
+        monkeypatch.setattr(costs, "UNTRIED", 1e9)
 
 
 def operation(at: int, shape: Shape, client: ProcessId = ALICE) -> Operation:
@@ -325,3 +333,25 @@ def test_a_mixture_is_cut_by_its_time() -> None:
 
     assert admitted.load.expected_s < 0.03
     assert len(order_of(admitted)) < 10
+
+
+@pytest.mark.parametrize("each_s", [1e-6, 1e-4, 2e-3, 2e-2])
+@pytest.mark.parametrize("scan_s", [1e-3, 5e-2])
+def test_untried_reads_are_no_cycle_of_a_minute(scan_s: float, each_s: float) -> None:
+    """Three thousand reads of a shape that nobody has seen, each of which may find all there is."""
+    waiting = admission(target_s=costs.CYCLE_S)
+    for at in range(3_000):
+        put(waiting, at, READS[0], CLIENTS[at % 3])
+    took_s: list[float] = []
+    sizes: list[int] = []
+    while len(waiting):
+        admitted = waiting.take()
+        sizes.append(admitted.load.n)
+        took_s.append(scan_s + each_s * sizes[-1])
+        waiting.costs.learn(admitted.load.weights, took_s[-1])
+
+    assert sum(sizes) == 3_000
+    # Until it is known how long they take, twice as many are tried each time.
+    assert max(took_s) <= max(3 * costs.CYCLE_S, 3 * scan_s + 4 * costs.UNTRIED * each_s)
+    if each_s == 1e-6:
+        assert len(sizes) <= 12, "what is cheap is soon done"
