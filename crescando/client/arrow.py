@@ -19,7 +19,7 @@ from crescando.engine.statement import Column
 from crescando.errors import TypeMismatchError
 from crescando.schema import ColumnDef, DataType
 
-_SAMPLE_MIN, _SAMPLE_MAX = 1_024, 8_192
+_SAMPLE_MIN, _SAMPLE_MAX = 1_024, 2_048
 """So many values, one in 32, are looked at before a column of strings is given a dictionary."""
 
 _ARROW_BYTES = 1 << 31

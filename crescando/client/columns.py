@@ -341,8 +341,8 @@ def take_parts(column: Column, parts: Sequence[NDArray[np.int64]]) -> list[Colum
     kind, texts = column.type, column.texts
     rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
     stops = np.cumsum([len(part) for part in parts]).tolist()
-    valid = None if column.valid is None else column.valid[rows]
-    values = column.values[rows]
+    valid = None if column.valid is None else column.valid.take(rows)
+    values = column.values.take(rows)
     if not kind.is_textual:
         return list(map(Column(kind, values, valid).slice, [0, *stops[:-1]], stops))
     if not len(texts):  # All are NULL.

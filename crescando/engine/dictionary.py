@@ -25,6 +25,7 @@ from crescando.errors import InvariantError
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
 U8 = NDArray[np.uint8]
+U32 = NDArray[np.uint32]
 U64 = NDArray[np.uint64]
 
 CODES_MAX = (1 << 31) - 1
@@ -45,6 +46,11 @@ _SLOTS_MIN = 8
 def hash_texts(heap: U8, starts: I64, lengths: I64) -> U64:
     """Give the hash by which pools find texts."""
     return kernels.active().texts.fingerprint_slices(heap, starts, lengths)
+
+
+def _code_bits(table: U32) -> int:
+    """Give how many bits of a slot are the code's, which is below the number of slots."""
+    return len(table).bit_length()
 
 
 class _Sorted(NamedTuple):
@@ -68,7 +74,6 @@ class Pool:
 
     __slots__ = (
         "_heap",
-        "_marks",
         "_n_placed",
         "_n_texts",
         "_offsets",
@@ -88,8 +93,7 @@ class Pool:
         self._offsets: NDArray[Any] = np.zeros(1, np.uint32)
         self._n_texts = 0
         self.longest = 0
-        self._marks: U8 = np.zeros(_SLOTS_MIN, np.uint8)
-        self._table: I32 = np.zeros(_SLOTS_MIN, np.int32)
+        self._table: U32 = np.zeros(_SLOTS_MIN, np.uint32)
         self._n_placed = 0
         self._sorted = _Sorted(np.zeros(0, np.int32), np.zeros(0, np.uint64))
         self._ranks: I32 = np.zeros(0, np.int32)
@@ -118,7 +122,7 @@ class Pool:
         n = self._n_texts
         used = int(self._offsets[n]) + n * self._offsets.itemsize
         order = (*self._sorted, self._ranks)
-        return used + self._marks.nbytes + self._table.nbytes + sum(array.nbytes for array in order)
+        return used + self._table.nbytes + sum(array.nbytes for array in order)
 
     def expect(self, n_more: int) -> None:
         """Make room in the hash table for so many texts more, instead of little by little."""
@@ -174,8 +178,8 @@ class Pool:
         while True:
             first = self._n_texts
             some, n_texts, count = kernels.active().texts.intern_slices(
-                self._marks,
                 self._table,
+                _code_bits(self._table),
                 self._heap,
                 self._offsets,
                 hashes[done:],
@@ -251,8 +255,9 @@ class Pool:
 
     def _find(self, heap: U8, starts: I64, lengths: I64, hashes: U64) -> I64:
         self._place()
+        table = self._table
         found: I64 = kernels.active().texts.find_codes(
-            self._marks, self._table, self._heap, self._offsets, hashes, heap, starts, lengths
+            table, _code_bits(table), self._heap, self._offsets, hashes, heap, starts, lengths
         )
         return found
 
@@ -281,11 +286,13 @@ class Pool:
     def _resize(self, size: int) -> None:
         """Make a hash table of so many slots, and put all texts into it."""
         n = self._n_texts
-        marks, table = np.zeros(size, np.uint8), np.zeros(size, np.int32)
+        table = np.zeros(size, np.uint32)
         starts = self._offsets[:n].astype(np.int64)
         lengths = self._offsets[1 : n + 1].astype(np.int64) - starts
-        kernels.active().texts.place_codes(marks, table, hash_texts(self._heap, starts, lengths), 0)
-        self._marks, self._table = marks, table
+        kernels.active().texts.place_codes(
+            table, _code_bits(table), hash_texts(self._heap, starts, lengths), 0
+        )
+        self._table = table
         self._n_placed = n
 
     def ranks(self) -> I32:

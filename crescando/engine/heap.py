@@ -165,12 +165,10 @@ class Texts(Sequence[Any]):
     def take(self, places: NDArray[Any], present: NDArray[np.bool_] | None = None) -> Texts:
         """Give some texts, copied; the empty text where not `present`."""
         wide = places.astype(np.int64, copy=False)
-        starts = self.offsets[wide].astype(np.int64)
-        lengths = self.offsets[wide + 1].astype(np.int64) - starts
         if present is not None:
-            lengths = np.where(present, lengths, 0)
-        heap = kernels.active().texts.gather_slices(self.heap, starts, lengths)
-        taken = Texts(heap, offsets_of(lengths), self.binary)
+            wide = np.where(present, wide, -1)
+        heap, borders = kernels.active().texts.take_slices(self.heap, self.offsets, wide)
+        taken = Texts(heap, _narrowed(borders), self.binary)
         if self._decoded is not None and present is None and len(places) <= len(self._decoded):
             known = self._decoded
             taken._decoded = [known[place] for place in places.tolist()]
@@ -261,6 +259,10 @@ def offsets_of(lengths: I64) -> NDArray[Any]:
     """Give the offsets of texts that lie end to end."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
+    return _narrowed(offsets)
+
+
+def _narrowed(offsets: I64) -> NDArray[Any]:
     return offsets.astype(np.uint32) if int(offsets[-1]) < NARROW_BYTES else offsets
 
 

@@ -128,17 +128,18 @@ def _own(column: Column, rows: I64 | slice, pool: Pool | None) -> Value:
         values = np.where(valid, values, 0)
     if len(texts) > 16 * len(values) + 1024:
         used, index = np.unique(values, return_inverse=True)
-        codes = pool.intern_some(texts, used).astype(np.int32)
-        return Value(column.type, codes[index], valid, None, pool)
+        return Value(column.type, pool.intern_some(texts, used)[index], valid, None, pool)
+    if len(texts) == len(values) and values[-1] == len(values) - 1 and bool((np.diff(values) == 1).all()):
+        return Value(column.type, pool.intern_texts(texts), valid, None, pool)  # A text for each row.
     seen = np.zeros(len(texts), np.bool_)
     seen[values] = True
     if seen.all():
-        codes = pool.intern_texts(texts).astype(np.int32)
+        codes = pool.intern_texts(texts)
     else:
         used = seen.nonzero()[0]
         codes = np.zeros(len(texts), np.int32)
         codes[used] = pool.intern_some(texts, used)
-    return Value(column.type, codes[values], valid, None, pool)
+    return Value(column.type, codes.take(values), valid, None, pool)
 
 
 def _row_errors(table: Table, values: dict[int, Value], n_rows: int, missing: bool) -> Errors:

@@ -142,10 +142,15 @@ def test_both_sets_of_kernels_agree() -> None:
     assert np.array_equal(COMPILED.equal_slices(*pairs), plain.PLAIN.equal_slices(*pairs))
     expected = plain.compare_slices(*pairs)
     assert expected.tolist() == [(a > items[b]) - (a < items[b]) for a, b in zip(items, other, strict=True)]
+    some = np.where(other % 7 == 0, -1, other)
     for made in (plain.PLAIN, COMPILED):
         assert made.gather_slices(heap, starts[other], lengths[other]).tobytes() == b"".join(
             items[place] for place in other
         )
+        for offsets in (texts.offsets, texts.offsets.astype(np.int64)):
+            copied, borders = made.take_slices(heap, offsets, some)
+            taken = [b"" if place < 0 else items[place] for place in some]
+            assert Texts(copied, borders, True).to_list() == taken
     one, two = (made.hash_slices(heap, starts, lengths, np.uint64(9)) for made in (plain.PLAIN, COMPILED))
     assert np.array_equal(one, two)
     one, two = (made.fingerprint_slices(heap, starts, lengths) for made in (plain.PLAIN, COMPILED))
@@ -166,12 +171,12 @@ def test_both_sets_of_kernels_intern_alike(dtype: type, collides: bool) -> None:
     held = Texts.of(seen)
     pools = []
     for made in sets:
-        marks, slots = np.zeros(300, np.uint8), np.zeros(300, np.int32)
+        table, bits = np.zeros(300, np.uint32), 9
         hashes = made.hash_slices(held.heap, held.starts, held.lengths, np.uint64(9)) & few
-        made.place_codes(marks, slots, hashes, 0)
+        made.place_codes(table, bits, hashes, 0)
         heap, offsets = np.zeros(8_000, np.uint8), np.zeros(600, dtype)
         heap[:1], offsets[:3] = held.heap, held.offsets
-        pools.append((marks, slots, heap, offsets))
+        pools.append((table, bits, heap, offsets))
     for room in (200, 3, 0):
         items = [
             bytes(rng.choice(b"ab\0") for _ in range(rng.choice((0, 1, 3, 8, 15, 16, 40))))

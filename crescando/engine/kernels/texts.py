@@ -4,8 +4,9 @@ Rules of the file: flat arrays only; a slice is a start and a length, and may
 be empty or lie at the very end. Nothing is decoded: equality is over all bytes
 and order is by bytes, which for UTF-8 is the order of code points. The table
 holds codes in open addressing, placed by the upper half of the hash as a share of
-its size; a byte of the lower half stands beside each as its *mark*, and 0 where a
-slot is free. A mark never proves equality, the bytes do.
+its size. A slot holds the code, plus one, in its last bits, and before them as much
+of the hash's lower half as there is room for, the *mark*; 0 is a free slot. A mark
+never proves equality, the bytes do.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 U8 = NDArray[np.uint8]
 U64 = NDArray[np.uint64]
+U32 = NDArray[np.uint32]
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -26,6 +28,7 @@ _GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
 _MIX_1 = np.uint64(0xBF58_476D_1CE4_E5B9)
 _MIX_2 = np.uint64(0x94D0_49BB_1331_11EB)
 _WORD = (1 << 64) - 1
+_LOWER = np.uint64(0xFFFF_FFFF)
 
 _KEPT = np.array([(1 << (8 * n)) - 1 for n in range(9)], np.uint64)
 """Which bits of a word belong to its first n bytes."""
@@ -187,10 +190,26 @@ def gather_slices(heap: U8, starts: I64, lengths: I64) -> U8:
     return copied
 
 
-def marks_of(hashes: U64) -> U8:
-    """Give the byte that stands for a hash; never 0."""
-    marks: U8 = np.maximum((hashes & np.uint64(0xFF)).astype(np.uint8), np.uint8(1))
-    return marks
+def take_slices(heap: U8, offsets: NDArray[Any], places: I64) -> tuple[U8, I64]:
+    """Copy the slices at some places of a list, none where a place is negative; gives their offsets too.
+
+    Parameters
+    ----------
+    heap, offsets : ndarray
+        Slice i is ``heap[offsets[i]:offsets[i + 1]]``.
+    places : ndarray of int64, shape (n,)
+
+    Returns
+    -------
+    copied : ndarray of uint8
+    borders : ndarray of int64, shape (n + 1,)
+    """
+    inside = np.maximum(places, 0)
+    starts = offsets[inside].astype(np.int64)
+    lengths = np.where(places < 0, 0, offsets[inside + 1].astype(np.int64) - starts)
+    borders = np.zeros(len(places) + 1, np.int64)
+    np.cumsum(lengths, out=borders[1:])
+    return gather_slices(heap, starts, lengths), borders
 
 
 def _slots_of(hashes: U64, size: int) -> I64:
@@ -199,8 +218,8 @@ def _slots_of(hashes: U64, size: int) -> I64:
 
 
 def find_codes(
-    marks: U8,
-    table: I32,
+    table: U32,
+    bits: int,
     heap: U8,
     offsets: NDArray[Any],
     hashes: U64,
@@ -212,8 +231,10 @@ def find_codes(
 
     Parameters
     ----------
-    marks, table : ndarray of uint8 and int32, shape (less than 2**31,)
-        Marks, 0 where free, and codes. At least one slot is free.
+    table : ndarray of uint32, shape (less than 2**32,)
+        Marks and codes, 0 where free. At least one slot is free.
+    bits : int
+        How many bits of a slot are the code's; at most 32.
     heap, offsets : ndarray
         Text c is ``heap[offsets[c]:offsets[c + 1]]``.
     hashes : ndarray of uint64, shape (n,)
@@ -227,17 +248,17 @@ def find_codes(
         Codes, -1 for what is not there.
     """
     found = np.full(len(hashes), -1, np.int64)
-    size = len(table)
-    wanted = marks_of(hashes)
+    size, shift, code_bits = len(table), np.uint64(bits), np.uint64((1 << bits) - 1)
+    wanted = (hashes & _LOWER) >> shift
     active = np.arange(len(hashes))
     slots = _slots_of(hashes, size)
     while len(active):
-        marked = marks[slots]
-        used = marked > 0
-        active, marked, slots = active[used], marked[used], slots[used]
-        alike = (marked == wanted[active]).nonzero()[0]
+        words = table[slots].astype(np.uint64)
+        used = words > 0
+        active, words, slots = active[used], words[used], slots[used]
+        alike = ((words >> shift) == wanted[active]).nonzero()[0]
         if len(alike):
-            some, at = active[alike], table[slots[alike]].astype(np.int64)
+            some, at = active[alike], (words[alike] & code_bits).astype(np.int64) - 1
             begins = offsets[at].astype(np.int64)
             same = equal_slices(
                 sought, starts[some], lengths[some], heap, begins, offsets[at + 1].astype(np.int64) - begins
@@ -251,24 +272,25 @@ def find_codes(
     return found
 
 
-def place_codes(marks: U8, table: I32, hashes: U64, first: int) -> None:
+def place_codes(table: U32, bits: int, hashes: U64, first: int) -> None:
     """Put codes from `first` on, none of which is there, into a table with room for them."""
-    size = len(table)
-    codes = np.arange(first, first + len(hashes), dtype=np.int64)
-    slots, wanted = _slots_of(hashes, size), marks_of(hashes)
-    while len(codes):
-        free = marks[slots] == 0
-        table[slots[free]] = codes[free]
+    size, shift = len(table), np.uint64(bits)
+    words = ((hashes & _LOWER) >> shift << shift) + np.arange(
+        first + 1, first + 1 + len(hashes), dtype=np.uint64
+    )
+    pending, slots = words.astype(np.uint32), _slots_of(hashes, size)
+    while len(pending):
+        free = table[slots] == 0
+        table[slots[free]] = pending[free]
         # Of codes that meet in one free slot, one is in it now; the others go on.
-        placed = free & (table[slots] == codes)
-        marks[slots[placed]] = wanted[placed]
-        codes, slots, wanted = codes[~placed], slots[~placed] + 1, wanted[~placed]
+        left = table[slots] != pending
+        pending, slots = pending[left], slots[left] + 1
         slots[slots == size] = 0
 
 
 def intern_slices(
-    marks: U8,
-    table: I32,
+    table: U32,
+    bits: int,
     heap: U8,
     offsets: NDArray[Any],
     hashes: U64,
@@ -282,7 +304,7 @@ def intern_slices(
 
     Parameters
     ----------
-    marks, table, hashes, sought, starts, lengths : ndarray
+    table, bits, hashes, sought, starts, lengths
         As in `find_codes`.
     heap, offsets : ndarray
         As in `find_codes`, with room for all that is sought and `HEAP_ROOM` bytes more,
@@ -301,7 +323,7 @@ def intern_slices(
         How many were looked up before there was no room for a new one; codes of
         the others mean nothing.
     """
-    codes = find_codes(marks, table, heap, offsets, hashes, sought, starts, lengths)
+    codes = find_codes(table, bits, heap, offsets, hashes, sought, starts, lengths)
     missing = (codes < 0).nonzero()[0]
     done = len(hashes)
     if len(missing) == 0:
@@ -318,7 +340,7 @@ def intern_slices(
     codes[missing] = first + np.searchsorted(fresh, leader)
     if len(fresh) > room:
         done, fresh = int(fresh[room]), fresh[:room]
-    place_codes(marks, table, hashes[fresh], first)
+    place_codes(table, bits, hashes[fresh], first)
     n_texts, begin = first + len(fresh), int(offsets[first])
     ends = begin + np.cumsum(lengths[fresh])
     heap[begin : begin + int(lengths[fresh].sum())] = gather_slices(sought, starts[fresh], lengths[fresh])
@@ -392,9 +414,10 @@ class TextKernels(NamedTuple):
     fingerprint_slices: Callable[[U8, I64, I64], U64]
     equal_slices: Callable[[U8, I64, I64, U8, I64, I64], Mask]
     gather_slices: Callable[[U8, I64, I64], U8]
-    find_codes: Callable[[U8, I32, U8, NDArray[Any], U64, U8, I64, I64], I64]
-    place_codes: Callable[[U8, I32, U64, int], None]
-    intern_slices: Callable[[U8, I32, U8, NDArray[Any], U64, U8, I64, I64, int, int], tuple[I32, int, int]]
+    take_slices: Callable[[U8, NDArray[Any], I64], tuple[U8, I64]]
+    find_codes: Callable[[U32, int, U8, NDArray[Any], U64, U8, I64, I64], I64]
+    place_codes: Callable[[U32, int, U64, int], None]
+    intern_slices: Callable[[U32, int, U8, NDArray[Any], U64, U8, I64, I64, int, int], tuple[I32, int, int]]
     renumber: Callable[[I32, int], I64]
 
 
@@ -403,6 +426,7 @@ PLAIN = TextKernels(
     fingerprint_slices,
     equal_slices,
     gather_slices,
+    take_slices,
     find_codes,
     place_codes,
     intern_slices,

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit, types
 from numpy.typing import NDArray
 
-from crescando.engine.kernels.texts import I32, I64, U8, U64, Mask, TextKernels
+from crescando.engine.kernels.texts import I32, I64, U8, U32, U64, Mask, TextKernels
 from crescando.engine.kernels.unaligned import WIDE, copy_wide, load_bytes, load_word, prefetch
 
 _GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
@@ -26,7 +26,8 @@ _AHEAD = 12
 _TOGETHER = 64
 """So many texts are looked up at once: each waits three times for memory, and all of them together."""
 
-_LOW_BYTE = np.uint64(0xFF)
+_LOWER = np.uint64(0xFFFF_FFFF)
+_ONE = np.uint64(1)
 
 
 def _read(kind: Any) -> Any:
@@ -39,6 +40,11 @@ _BYTES, _INTS, _WORDS = _read(types.uint8), _read(types.int64), _read(types.uint
 def _compile(*signatures: Any) -> Callable[[Callable[..., Any]], Any]:
     some: Sequence[Any] = list(signatures)
     return njit(some, cache=True, nogil=True, boundscheck=False, error_model="numpy")
+
+
+def _take_signature(offsets: Any) -> Any:
+    result: Any = types.Tuple  # numba has no types for it.
+    return result((types.uint8[::1], types.int64[::1]))(_BYTES, _read(offsets), _INTS)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -150,10 +156,25 @@ def gather_slices(heap: U8, starts: I64, lengths: I64) -> U8:
     return copied[:total]
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _mark(hashed: Any) -> Any:
-    mark = np.uint8(hashed & _LOW_BYTE)
-    return mark if mark else np.uint8(1)
+@_compile(*(_take_signature(offsets) for offsets in (types.uint32, types.int64)))
+def take_slices(heap: U8, offsets: NDArray[Any], places: I64) -> tuple[U8, I64]:
+    """Copy some slices of a list; see `texts.take_slices`."""
+    borders = np.empty(places.size + 1, np.int64)
+    total = np.int64(0)
+    borders[0] = 0
+    for row in range(places.size):
+        place = places[row]
+        if place >= 0:
+            total += np.int64(offsets[place + 1]) - np.int64(offsets[place])
+        borders[row + 1] = total
+    copied = np.empty(total + WIDE, np.uint8)
+    for row in range(places.size):
+        if row + _AHEAD < places.size and places[row + _AHEAD] >= 0:
+            prefetch(heap, np.int64(offsets[places[row + _AHEAD]]))
+        place = places[row]
+        if place >= 0:
+            _copy(copied, borders[row], heap, np.int64(offsets[place]), borders[row + 1] - borders[row])
+    return copied[:total], borders
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -162,24 +183,41 @@ def _slot(hashed: Any, size: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _alike(marks: Any, mark: Any, slot: Any) -> Any:
-    """Give the next slot, from one on, that has a mark or is free."""
-    while marks[slot] and marks[slot] != mark:
+def _is_alike(word: Any, hashed: Any, shift: Any) -> Any:
+    """Say whether a slot has the mark of a hash."""
+    return (np.uint64(word) >> shift) == ((hashed & _LOWER) >> shift)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _alike(table: Any, hashed: Any, shift: Any, slot: Any) -> Any:
+    """Give the next slot, from one on, that has a hash's mark or is free."""
+    while table[slot] and not _is_alike(table[slot], hashed, shift):
         slot += 1
-        if slot == marks.size:
+        if slot == table.size:
             slot = np.int64(0)
     return slot
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _code(word: Any, shift: Any) -> Any:
+    return np.int64(np.uint64(word) & ((_ONE << shift) - _ONE)) - 1
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _slot_word(hashed: Any, code: Any, shift: Any) -> Any:
+    return np.uint32((((hashed & _LOWER) >> shift) << shift) | np.uint64(code + 1))
+
+
 def _find_signature(offsets: Any) -> Any:
-    table = _read(types.int32)
-    return types.int64[::1](_BYTES, table, _BYTES, _read(offsets), _WORDS, _BYTES, _INTS, _INTS)
+    return types.int64[::1](
+        _read(types.uint32), types.int64, _BYTES, _read(offsets), _WORDS, _BYTES, _INTS, _INTS
+    )
 
 
 @_compile(_find_signature(types.uint32), _find_signature(types.int64))
 def find_codes(
-    marks: U8,
-    table: I32,
+    table: U32,
+    bits: int,
     heap: U8,
     offsets: NDArray[Any],
     hashes: U64,
@@ -189,60 +227,56 @@ def find_codes(
 ) -> I64:
     """Look texts up in a hash table; see `texts.find_codes`."""
     found = np.empty(hashes.size, np.int64)
-    size = np.int64(table.size)
+    size, shift = np.int64(table.size), np.uint64(bits)
     slots = np.empty(_TOGETHER, np.int64)
     for first in range(0, hashes.size, _TOGETHER):
         some = hashes[first : first + _TOGETHER]
         # Step by step for all of them, so that waiting for memory overlaps.
         for i in range(some.size):
             slots[i] = _slot(some[i], size)
-            prefetch(marks, slots[i])
             prefetch(table, slots[i])
         for i in range(some.size):
-            slot = _alike(marks, _mark(some[i]), slots[i])
+            slot = _alike(table, some[i], shift, slots[i])
             slots[i] = slot
-            if marks[slot]:
-                prefetch(offsets, np.int64(table[slot]))
+            if table[slot]:
+                prefetch(offsets, _code(table[slot], shift))
         for i in range(some.size):
-            if marks[slots[i]]:
-                prefetch(heap, np.int64(offsets[table[slots[i]]]))
+            if table[slots[i]]:
+                prefetch(heap, np.int64(offsets[_code(table[slots[i]], shift)]))
         for i in range(some.size):
             row, slot = first + i, slots[i]
             found[row] = -1
-            while marks[slot]:
-                code = np.int64(table[slot])
+            while table[slot]:
+                code = _code(table[slot], shift)
                 begin = np.int64(offsets[code])
                 length = np.int64(offsets[code + 1]) - begin
                 if length == lengths[row] and _same(heap, begin, sought, starts[row], length):
                     found[row] = code
                     break
-                slot = _alike(marks, _mark(some[i]), slot + 1 if slot + 1 < size else np.int64(0))
+                slot = _alike(table, some[i], shift, slot + 1 if slot + 1 < size else np.int64(0))
     return found
 
 
-@_compile(types.void(types.uint8[::1], types.int32[::1], _WORDS, types.int64))
-def place_codes(marks: U8, table: I32, hashes: U64, first: int) -> None:
+@_compile(types.void(types.uint32[::1], types.int64, _WORDS, types.int64))
+def place_codes(table: U32, bits: int, hashes: U64, first: int) -> None:
     """Put codes into a table; see `texts.place_codes`."""
-    size = np.int64(table.size)
+    size, shift = np.int64(table.size), np.uint64(bits)
     for row in range(hashes.size):
         if row + _AHEAD < hashes.size:
-            ahead = _slot(hashes[row + _AHEAD], size)
-            prefetch(marks, ahead)
-            prefetch(table, ahead)
+            prefetch(table, _slot(hashes[row + _AHEAD], size))
         slot = _slot(hashes[row], size)
-        while marks[slot]:
+        while table[slot]:
             slot += 1
             if slot == size:
                 slot = np.int64(0)
-        marks[slot] = _mark(hashes[row])
-        table[slot] = first + row
+        table[slot] = _slot_word(hashes[row], first + row, shift)
 
 
 def _intern_signature(offsets: Any) -> Any:
     result: Any = types.Tuple  # numba has no types for it.
     return result((types.int32[::1], types.int64, types.int64))(
-        types.uint8[::1],
-        types.int32[::1],
+        types.uint32[::1],
+        types.int64,
         types.uint8[::1],
         offsets[::1],
         _WORDS,
@@ -256,8 +290,8 @@ def _intern_signature(offsets: Any) -> Any:
 
 @_compile(_intern_signature(types.uint32), _intern_signature(types.int64))
 def intern_slices(
-    marks: U8,
-    table: I32,
+    table: U32,
+    bits: int,
     heap: U8,
     offsets: NDArray[Any],
     hashes: U64,
@@ -269,20 +303,18 @@ def intern_slices(
 ) -> tuple[I32, Any, Any]:
     """Look texts up and append the new ones; see `texts.intern_slices`."""
     codes = np.empty(hashes.size, np.int32)
-    size = np.int64(table.size)
+    size, shift = np.int64(table.size), np.uint64(bits)
     n_texts, stop = np.int64(first), np.int64(first + room)
     end = np.int64(offsets[first])
     for row in range(hashes.size):
         if row + _AHEAD < hashes.size:
-            ahead = _slot(hashes[row + _AHEAD], size)
-            prefetch(marks, ahead)
-            prefetch(table, ahead)
-        mark, slot = _mark(hashes[row]), _slot(hashes[row], size)
+            prefetch(table, _slot(hashes[row + _AHEAD], size))
+        slot = _slot(hashes[row], size)
         start, length = starts[row], lengths[row]
         code = np.int64(-1)
-        while marks[slot]:
-            if marks[slot] == mark:
-                candidate = np.int64(table[slot])
+        while table[slot]:
+            if _is_alike(table[slot], hashes[row], shift):
+                candidate = _code(table[slot], shift)
                 begin = np.int64(offsets[candidate])
                 if np.int64(offsets[candidate + 1]) - begin == length and _same(
                     heap, begin, sought, start, length
@@ -296,8 +328,7 @@ def intern_slices(
             if n_texts == stop:
                 return codes, n_texts, np.int64(row)
             code = n_texts
-            marks[slot] = mark
-            table[slot] = code
+            table[slot] = _slot_word(hashes[row], code, shift)
             _copy(heap, end, sought, start, length)
             end += length
             n_texts += 1
@@ -332,6 +363,7 @@ COMPILED = TextKernels(
     fingerprint_slices,
     equal_slices,
     gather_slices,
+    take_slices,
     find_codes,
     place_codes,
     intern_slices,
