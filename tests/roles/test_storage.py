@@ -659,7 +659,7 @@ def test_what_waits_for_a_client_ends_with_its_session(monkeypatch: pytest.Monke
 
 def test_whoever_is_told_little_is_told_first() -> None:
     desk = Desk()
-    desk.deliver(ALICE, 1, insert(1), *[read_all()] * 20)
+    desk.deliver(ALICE, 1, insert(1), *[read_all()] * 10)
     desk.deliver(BOB, 1, read_all())
 
     assert [results.to for results in desk.run()] == [BOB, ALICE]

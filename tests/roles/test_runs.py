@@ -1,0 +1,131 @@
+"""The operations of a client, together and one by one: both ways tell the same."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+import msgspec
+import numpy as np
+import pytest
+
+from crescando.client.base import Request
+from crescando.engine.statement import encode_call, encode_parameters
+from crescando.roles.payload import Packing, Spread
+from crescando.roles.runs import READ, WRITE, Run, Runs
+from crescando.types import FULL_RING, KeyRange
+from tests.roles.test_client import ME, S0, Desk, rows, written, wrote
+from tests.roles.test_storage import add, insert, read_all
+
+ALONE = (KeyRange(0, 5), KeyRange(9, 9))
+
+
+def desk_with(*requests: Request, is_alone: bool) -> Desk:
+    """Give a desk that was asked; `is_alone` has a record made of each operation."""
+    desk = Desk(connected=(S0,))
+    desk.core.request_all([(2 + place, request) for place, request in enumerate(requests)])
+    desk.flush()
+    if is_alone:
+        desk.core._operations.values()
+    return desk
+
+
+def story(seed: int, *, is_alone: bool) -> tuple[object, ...]:
+    """Let answers and stability come in any order, now and then twice; give what was told."""
+    rng = random.Random(seed)
+    kinds = [rng.random() < 0.5 for _ in range(12)]
+    desk = desk_with(*(read_all() if is_read else add(1, 1) for is_read in kinds), is_alone=is_alone)
+    upto = 1
+    for _ in range(40):
+        number = rng.randrange(2, 14)
+        if rng.random() < 0.3:
+            upto = max(upto, rng.randrange(1, 14))
+            desk.stable(upto)
+        elif kinds[number - 2]:
+            desk.tell(S0, rows(number, (FULL_RING,), number, at=10 + number))
+        else:
+            desk.tell(S0, wrote(number, FULL_RING, at=10 + number))
+        if is_alone:
+            desk.core._operations.values()
+    ends = {token: desk.outcome(token) for token in range(2, 14)}
+    shown = {
+        token: None if end is None else (end.position, len(getattr(end, "counts", ())))
+        for token, end in ends.items()
+    }
+    stable = [desk.is_stable(token) for token in range(2, 14)]
+    return shown, stable, list(desk.core._operations), desk.core._operations.lowest(0), desk.core._seen
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_together_is_as_one_by_one(seed: int) -> None:
+    assert story(seed, is_alone=False) == story(seed, is_alone=True)
+
+
+def test_a_run_is_found_by_number_and_forgotten_when_it_is_over() -> None:
+    runs = Runs()
+    request = read_all()
+    for first in (2, 5, 9):
+        taken = [(first * 10 + place, request) for place in range(3)]
+        runs.add(Run(first, taken, bytearray((READ, WRITE, READ)), request.ranges))
+
+    assert list(runs) == [2, 3, 4, 5, 6, 7, 9, 10, 11]
+    assert runs.get(8) is None and runs.get(1) is None and runs.get(12) is None
+    assert runs[6].token == 51 and runs[6] is runs.get(6)
+    for number in (2, 3, 4):
+        del runs[number]
+    assert runs.lowest(0) == 5 and len(runs) == 6
+    with pytest.raises(KeyError):
+        del runs[3]
+    assert [each.token for each in runs.called({50, 92, 77})] == [50, 92]
+
+
+def test_messages_made_together_are_those_made_one_by_one() -> None:
+    requests = [add(1, 1), read_all(), insert(3), add(3, 3), read_all(), add(4, 70_000)] * 3
+    requests[4] = msgspec.structs.replace(requests[4], ranges=ALONE)
+    packing = Packing(deque(enumerate(requests)), 100, 1 << 20)
+    sent = packing.submission(ME, 7, 0, Spread(1))
+
+    shapes: dict[bytes, int] = {}
+    for place, request in enumerate(requests):
+        code = shapes.setdefault(request.shape.encode(), len(shapes))
+        assert sent.payload_of(place) == encode_call(
+            code, encode_parameters(request.shape, request.parameters)
+        )
+        assert sent.ranges_of(place) == request.ranges
+    assert packing.run(7).states == bytes((WRITE, READ, WRITE, WRITE, READ, WRITE)) * 3
+    assert packing.run(7).ranges is None
+
+
+@pytest.mark.parametrize("bytes_max", [1, 40, 200, 10_000])
+def test_a_submission_is_full_after_the_message_that_fills_it(bytes_max: int) -> None:
+    waiting = deque(enumerate([add(n, n) for n in range(700)]))
+    sizes = [len(encode_call(0, encode_parameters(r.shape, r.parameters))) for _, r in waiting]
+    expected, so_far = 0, 0
+    while so_far < bytes_max and expected < 650:
+        so_far += sizes[expected]
+        expected += 1
+
+    packing = Packing(waiting, 650, bytes_max)
+
+    assert [token for token, _ in packing.taken] == list(range(expected))
+    assert [token for token, _ in waiting] == list(range(expected, 700))
+
+
+@pytest.mark.parametrize("counts", [(1, 9, 1, 300), (4096, 2)])
+def test_offsets_do_not_depend_on_how_many_are_taken_at_once(counts: tuple[int, ...]) -> None:
+    one, many = Spread(5), Spread(5)
+
+    taken = np.concatenate([many.take(n) for n in counts])
+
+    assert taken.tolist() == [next(one) for _ in range(sum(counts))]
+
+
+def test_writes_told_with_arcs_that_are_not_theirs_are_looked_at_one_by_one() -> None:
+    runs = Runs()
+    request = add(1, 1)
+    runs.add(Run(2, [(2, request), (3, request)], bytearray((WRITE, WRITE)), request.ranges))
+
+    told, others = runs.on_written(written(2, KeyRange(0, 5)))
+
+    assert not told
+    assert [report.number for report in others] == [2]
