@@ -45,6 +45,8 @@ CATALOG_ATTEMPTS = 50
 
 _Done = Callable[[Completion], None]
 
+_NOT_ALONE = {Batch, type(None)}
+
 
 class CatalogCheck(Protocol):
     """Looks whether a catalog shows a change; True if no more need be asked."""
@@ -346,8 +348,7 @@ class LoopBackend:
             else:
                 self._complete(each, told)
         # Whoever is woken by one finds all of them known, and need not wait again.
-        for operation in told:
-            operation.tell()
+        Pending.tell_all(told)
 
     def _settle(self, executed: Executed, told: list[Pending]) -> None:
         """Keep what operations ended with, and note of whom somebody is to be told."""
@@ -357,6 +358,11 @@ class LoopBackend:
         taken = list(map(operations.pop, tokens, repeat(None)))
         if isinstance(batch, Batch) and batch.holds(tokens) and None not in taken:
             told += batch.settle(tokens, outcomes)
+            return
+        if set(map(type, taken)).isdisjoint(_NOT_ALONE):
+            alone: list[Any] = taken
+            Pending.keep_all(alone, outcomes)
+            told += alone
             return
         for token, operation, outcome in zip(tokens, taken, outcomes, strict=True):
             if isinstance(operation, Batch):

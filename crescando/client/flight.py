@@ -169,7 +169,8 @@ class Desk:
 
     def send_one(self, request: Request, again: Again) -> Flight:
         """Submit one operation; as `send`."""
-        self.check_usable()
+        if self._is_closed or self._generation != _process.generation:
+            self.check_usable()
         sent = _Sent(_desk=self, _request=request, _again=again)
         self.backend.submit(request, sent)
         return sent

@@ -122,9 +122,8 @@ class ReadHandle(_Handle[T], msgspec.Struct, Generic[T], gc=False, eq=False):
     def __await__(self) -> Generator[Any, None, T]:
         # As `wait`, with as few steps as most reads need: many thousands are awaited in a second.
         self._desk.check_process()
-        flight, began_s = self._flight, time.monotonic()
-        pending, timeout_s = flight.pending, checked_timeout(None, self._desk.timeout_s)
-        if not pending.done():
+        flight, began_s, timeout_s = self._flight, time.monotonic(), self._desk.timeout_s
+        if flight.taken() is None and not (pending := flight.pending).done():
             waits = waits_here()
             waiter = waits.begin(pending, timeout_s)
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from crescando.client.promise import Promise
@@ -60,6 +61,28 @@ class Pending(Promise[Any], gc=False, eq=False):
             self._tell_stable(self._stable)
         if self._callbacks:
             super().tell()
+
+    @staticmethod
+    def keep_all(pendings: Sequence[Pending], outcomes: Sequence[Any]) -> None:
+        """Let many be kept; as `keep`."""
+        for pending, outcome in zip(pendings, outcomes, strict=True):
+            pending._value = outcome
+            pending._is_kept = True
+
+    @staticmethod
+    def tell_all(pendings: Sequence[Pending]) -> None:
+        """Tell of many; as `tell`."""
+        for pending in pendings:
+            callbacks = pending._callbacks
+            if pending._error is None and pending._stable is None and len(callbacks) == 1:
+                # As most are waited for. Whoever else comes now finds that it is kept, and calls himself.
+                try:
+                    callback = callbacks.pop()
+                except IndexError:
+                    continue
+                callback(pending)
+            else:
+                pending.tell()
 
     def _tell_stable(self, stable: Promise[None]) -> None:
         with _STABLE_LOCK:

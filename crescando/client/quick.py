@@ -39,19 +39,25 @@ class QuickFill:
 
     def __init__(self, slots: Sequence[Slot], signature: Signature) -> None:
         self._fillers = [_filler(slot, signature) for slot in slots]
-        first = self._fillers[0] if len(self._fillers) == 1 else (-1, None)
-        self._lone = first[1] if first[0] == 0 else None
+        places = [place for place, _ in self._fillers]
+        checks = {filler for _, filler in self._fillers}
+        self._is_as_given = places == list(range(len(signature))) and checks <= {quick_integer, quick_text}
+        self._lone = self._fillers[0][1] if self._is_as_given and len(places) == 1 else None
 
-    def fill(self, values: Sequence[Any]) -> Parameters:
+    def fill(self, values: tuple[Any, ...]) -> Parameters:
         """Give the parameters of one operation, as `fill` of the slots.
 
         Raises
         ------
         Rebind, TypeMismatchError
         """
-        lone = self._lone
-        if lone is not None:
-            return (lone(values[0]),)
+        if self._lone is not None:
+            self._lone(values[0])
+            return values
+        if self._is_as_given:
+            for (_, check), value in zip(self._fillers, values, strict=True):
+                check(value)
+            return values
         return tuple([filler(values[place]) for place, filler in self._fillers])
 
     def fill_all(self, columns: Sequence[Sequence[Any]]) -> list[Parameters]:

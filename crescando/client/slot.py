@@ -259,7 +259,8 @@ def quick_filler(slot: Slot, given: type) -> Callable[[Any], Any] | None:
         What it gives raises them, as `fill`.
     """
     if slot.target is not None:
-        return None
+        # Out of range it is another error, which those tell who come after.
+        return _QUICK_STORED.get((given, slot.target.type))
     near, kind = slot.near, slot.kind
     if given is int and kind is _INT64 and (near is None or near.is_integer):
         return quick_integer
@@ -278,6 +279,12 @@ def quick_integer(value: int) -> int:
 def quick_text(value: str) -> str:
     """Give a text that is Unicode."""
     return value if value.isascii() else physical(value)  # type: ignore[return-value]
+
+
+_QUICK_STORED: dict[tuple[type, DataType], Callable[[Any], Any]] = {
+    (int, DataType.INT64): quick_integer,
+    (str, DataType.STRING): quick_text,
+}
 
 
 def filled(slot: Slot, value: Value) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 from crescando.client.base import Isolation, Request
@@ -31,6 +32,7 @@ from crescando.engine.statement import (
 from crescando.engine.validate import validate_shape
 from crescando.errors import KeyUpdateError, TypeMismatchError
 from crescando.schema import ColumnDef, TableSchema
+from crescando.types import KeyRange
 
 Params = Sequence[object] | Mapping[str, object]
 """Values for placeholders: in order, or by name."""
@@ -91,6 +93,8 @@ class Plan:
     reach: Reach
     is_general: bool
     """Whether it serves other values of the same Python types too."""
+    everywhere: tuple[KeyRange, ...] = ()
+    """The ring ranges of every operation, if they do not depend on its values; as `Reach.everywhere`."""
 
     def fill(self, values: Mapping[int | str, Value]) -> tuple[Any, ...]:
         """Give an operation's parameters.
@@ -153,7 +157,8 @@ def _bind(binder: Binder, template: Template, schema: TableSchema) -> Plan:
         returning=bind_returning(template.returning, schema),
     )
     validate_shape(shape, schema)
-    return Plan(schema, shape, tuple(binder.slots), Reach(schema, where), binder.is_general)
+    reach = Reach(schema, where)
+    return Plan(schema, shape, tuple(binder.slots), reach, binder.is_general, reach.everywhere)
 
 
 def _outputs(template: Template, schema: TableSchema) -> tuple[tuple[str, Expr], ...]:
@@ -237,7 +242,7 @@ class Prepared:
             If it does not fit.
         """
         plan, parameters = self._fill(params)
-        ranges = plan.reach.everywhere or plan.reach.ranges((parameters,))[0]
+        ranges = plan.everywhere or plan.reach.ranges((parameters,))[0]
         return Request(plan.shape, parameters, ranges, self._isolation)
 
     def requests(self, params_list: Sequence[Params]) -> list[Request]:
@@ -263,10 +268,8 @@ class Prepared:
 
     def _requests(self, plan: Plan, parameters: Sequence[tuple[Any, ...]]) -> list[Request]:
         shape, isolation = plan.shape, self._isolation
-        return [
-            Request(shape, each, ranges, isolation)
-            for each, ranges in zip(parameters, plan.reach.ranges(parameters), strict=True)
-        ]
+        ranges = plan.reach.ranges(parameters)
+        return list(map(Request, repeat(shape), parameters, ranges, repeat(isolation)))
 
     def _fill_alike(self, params_list: Sequence[Params]) -> tuple[Plan, list[tuple[Any, ...]]] | None:
         """Fill tuples that hold values of the same types; None if they do not, or do not fit."""

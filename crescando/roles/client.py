@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from crescando.client.base import Request, SchemaChanged
@@ -54,6 +55,8 @@ from crescando.routing.base import ExpelledEvent, Multicast, StableEvent
 from crescando.routing.batch import Message, submission
 from crescando.routing.ecast.messages import ConfigRequest, ConfigState, Quorum, ReadRefused, Welcome
 from crescando.types import MessageKind, ProcessId, Verdict
+
+_POSITION = attrgetter("position")
 
 
 class Client:
@@ -367,7 +370,7 @@ class Client:
         self._completions += told
         for each in told:
             if isinstance(each, Executed):
-                self._seen = max(self._seen, max(outcome.position for outcome in each.outcomes))
+                self._seen = max(self._seen, *map(_POSITION, each.outcomes))
                 if self._resubmissions:
                     for token in each.tokens:
                         self._resubmissions.pop(token, None)

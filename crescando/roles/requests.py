@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
+from operator import attrgetter
 
 from crescando.roles.flight import READ
 from crescando.roles.payload import Packing
 from crescando.roles.runs import WRITE, Run, Waiting
 from crescando.roles.snapshot import SnapshotReads
+
+_ISOLATION, _KIND = attrgetter("isolation"), attrgetter("shape.kind")
 
 
 class Requests:
@@ -43,8 +46,9 @@ class Requests:
 
     def take(self, asked: Collection[Waiting]) -> None:
         """Take requests, behind all others."""
-        if all(request.isolation == "sequential" for _, request in asked):
-            self._n_asked += sum(request.shape.kind is not READ for _, request in asked)
+        requests = [request for _, request in asked]
+        if set(map(_ISOLATION, requests)) == {"sequential"}:
+            self._n_asked += len(asked) - list(map(_KIND, requests)).count(READ)
             self.waiting.extend(asked)
             return
         for token, request in asked:
