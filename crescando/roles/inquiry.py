@@ -27,6 +27,11 @@ PROMISED = 7
 """An owner that promised to report is asked again after so much longer than one that did not."""
 
 
+ASKED_MAX = 256
+"""So many of those that nobody was asked about are at a time, the oldest, as long as nothing tells
+that an outcome is lost: what is only slow is slow for all that come behind."""
+
+
 @dataclass(slots=True)
 class _Inquiry:
     """One question, and who has not answered it."""
@@ -77,6 +82,8 @@ class Inquiries:
         self._open: dict[int, _Inquiry] = {}
         self._last = 0
         self._is_suspicious = False
+        self._is_in_vain = False
+        """Whether an owner last promised nothing."""
 
     def suspect(self) -> None:
         """Ask without delay: answers may have been lost with a session."""
@@ -130,9 +137,10 @@ class Inquiries:
         if not self._is_suspicious and (self.wake_at_s is None or now_s < self.wake_at_s):
             return None
         patience_s = 0.0 if self._is_suspicious else self.limits.inquire_s
+        n_max = None if self._is_suspicious or self._is_in_vain else ASKED_MAX
         waiting = [
             operation
-            for operation in operations.stable_for(patience_s, now_s)
+            for operation in operations.stable_for(patience_s, now_s, n_max)
             if operation.is_stable and operation.missing and operation.inquiry not in self._open
         ]
         due = [o for o in waiting if self._is_suspicious or now_s >= o.stable_s + self.limits.inquire_s]
@@ -190,10 +198,12 @@ class Inquiries:
         )
         if is_promised:
             operation.waited_s = operation.alone_s = 0.0
+            self._is_in_vain = False
             # It is only slow, and would ask about thousands: its report comes by itself, unless
             # the session ends, which is noticed.
             operation.stable_s += PROMISED * self.limits.inquire_s
             return ""
+        self._is_in_vain = True
         if inquiry.asks_all and not inquiry.unanswered:
             return "no owner has a record of it"
         if inquiry.is_heard:

@@ -154,14 +154,21 @@ class Runs:
         """Give the records of those that the user calls by some names."""
         return [self[number] for token, number in list(self.tokens()) if token in tokens]
 
-    def stable_for(self, patience_s: float, now_s: float) -> list[InFlight]:
-        """Give the records of those that have one, and of those that are stable for so long."""
+    def stable_for(self, patience_s: float, now_s: float, n_max: int | None = None) -> list[InFlight]:
+        """Give the records of those that have one, and of those that are stable for so long.
+
+        Of the latter `n_max` at most, the first ones; the others are as if stable from now on.
+        """
+        n_left = len(self) if n_max is None else n_max
         for run in self._runs:
             if now_s >= run.stable_s + patience_s:
                 n_stable = run.is_stable_upto + 1 - run.first
-                for place, state in enumerate(run.states[:n_stable]):
-                    if state in _UNTOUCHED:
-                        self._record(run, place)
+                places = [place for place, state in enumerate(run.states[:n_stable]) if state in _UNTOUCHED]
+                for place in places[:n_left]:
+                    self._record(run, place)
+                if len(places) > n_left:
+                    run.stable_s = now_s
+                n_left = max(0, n_left - len(places))
         return [self._records[number] for number in sorted(self._records)]
 
     def next_stable_s(self) -> float | None:

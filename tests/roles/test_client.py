@@ -24,7 +24,7 @@ from crescando.errors import (
 from crescando.process import Output
 from crescando.roles.client import Client
 from crescando.roles.completion import Completion
-from crescando.roles.inquiry import PROMISED
+from crescando.roles.inquiry import ASKED_MAX, PROMISED
 from crescando.roles.limits import ClientLimits
 from crescando.roles.messages import Answered, Attach, Inquire, Inquired, Ping, Pong, Queued, ReadReplica
 from crescando.routing.base import ExpelledEvent, NotStable, StableEvent
@@ -621,6 +621,28 @@ def test_an_owner_that_promised_is_not_asked_again_and_again_unless_its_session_
 
     desk.core.on_disconnected(S0, desk.now_s)
     assert sent(desk.flush(), Inquire, to=S1)
+
+
+def test_of_thousands_that_are_slow_the_oldest_are_asked_about_until_something_is_lost() -> None:
+    desk = Desk()
+    n = 3 * ASKED_MAX
+    desk.ask(*[add(1, 1)] * n)
+    desk.stable(1 + n)
+
+    def asked(until_s: float) -> tuple[list[int], Inquire]:
+        found = [inquire for peer, inquire in wake(desk, until_s) if peer == S1]
+        return [number for inquire in found for number in inquire.numbers], found[-1]
+
+    numbers, inquire = asked(desk.now_s + LIMITS.inquire_s)
+    assert numbers == list(range(2, 2 + ASKED_MAX))
+    for owner in (S0, S1):
+        desk.tell(owner, Inquired(inquire.inquiry, tuple(Queued(k, (FULL_RING,), True) for k in numbers), ()))
+    numbers, inquire = asked(desk.now_s + LIMITS.inquire_s)
+    assert numbers == list(range(2 + ASKED_MAX, 2 + 2 * ASKED_MAX))
+
+    # Nobody answers: then all of those whose turn it is not yet are asked about at once.
+    numbers, _ = asked(desk.now_s + LIMITS.answer_s + 2 * LIMITS.inquire_s)
+    assert set(numbers) >= set(range(2 + 2 * ASKED_MAX, 2 + n))
 
 
 def test_a_pause_of_its_own_is_not_time_spent_asking() -> None:
