@@ -35,9 +35,9 @@ from crescando.types import KeyRange
 BLOCK_ROWS = 1 << 16
 """Rows per block: a few columns of a block stay in the second-level cache (measured)."""
 
-WIDE_BLOCK_ROWS, WIDE_LOOKS_MAX = 1 << 18, 3
-"""Rows per block where each row is looked at so few times at most: what a block costs beside its rows
-is then more than what the cache gives (measured)."""
+WIDE_BLOCK_ROWS = 1 << 18
+"""Rows per block where nothing is computed for rows that nobody wants: there is little to keep in a cache,
+and each shape costs something in each block (measured)."""
 
 PART_LOOKS_MIN = 1 << 17
 """A part of a pass has rows for so many looks at least, a nanosecond each: less is done sooner than
@@ -101,7 +101,7 @@ class Cycle:
         n_looks = search.n_looks
         n_parts = min(workers.width, max(table.n_stored * n_looks // PART_LOOKS_MIN, 1))
         if block_rows is None:
-            block_rows = WIDE_BLOCK_ROWS if n_looks <= WIDE_LOOKS_MAX else BLOCK_ROWS
+            block_rows = WIDE_BLOCK_ROWS if search.is_lean else BLOCK_ROWS
         parts = [Part(search, blocks, self._found.fresh()) for blocks in table.parts(n_parts, block_rows)]
         if len(parts) > 1:
             search.get_ready()

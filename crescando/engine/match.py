@@ -127,6 +127,11 @@ class Matcher:
         is_once = self.path is not None or (plan.conjuncts and not plan.tests_constants)
         return 1 if is_once else len(self._operations)
 
+    @property
+    def is_lean(self) -> bool:
+        """Whether nothing is computed for rows that no operation wants."""
+        return isinstance(self.path, Access | Composite)
+
     def get_ready(self) -> None:
         """Make the operations' index, which else the first rows do."""
         self._join()

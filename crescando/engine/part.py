@@ -53,6 +53,11 @@ class Search:
         """How many times each row is looked at."""
         return self.reads.n_looks + self.writes.n_looks + (self.slots is not None)
 
+    @property
+    def is_lean(self) -> bool:
+        """Whether nothing is computed for rows that no operation wants."""
+        return self.reads.is_lean and self.writes.is_lean
+
     def get_ready(self) -> None:
         """Make what would otherwise be made when the first block is met."""
         self.reads.get_ready()

@@ -112,6 +112,11 @@ class Sharing:
         """How many times each row is looked at."""
         return sum(self._matchers[index].n_looks for index in self._alone) + len(self._joins)
 
+    @property
+    def is_lean(self) -> bool:
+        """Whether nothing is computed for rows that no operation wants."""
+        return all(matcher.is_lean for matcher in self._matchers.values())
+
     def get_ready(self) -> None:
         """Make the indices of the groups that have one to themselves, which else the first block does."""
         for index in self._alone:
