@@ -70,6 +70,7 @@ class EngineSide:
         self.schema = schema_of(table)
         self.n_rows = len(table)
         self._position = 0
+        self._prepared: dict[tuple[str, tuple[str, ...]], Shape] = {}
         bounds = [RING_MAX * place // arcs for place in range(arcs + 1)]
         bounds[0] = -1
         self.arcs = tuple(KeyRange(low + 1, high) for low, high in pairwise(bounds))
@@ -91,8 +92,12 @@ class EngineSide:
             assert not results.written[0].remarks, results.written[0].remarks
 
     def read(self, where: str, sample: Sequence[Any], columns: Sequence[str] = OUTPUTS) -> Shape:
-        """Give the shape of a read; `sample` are constants of the right types."""
-        return bind_template(read_template(list(columns), where), self.schema, dict(enumerate(sample))).shape
+        """Give the shape of a read, prepared once; `sample` are constants of the right types."""
+        key = where, tuple(columns)
+        if key not in self._prepared:
+            template = read_template(list(columns), where)
+            self._prepared[key] = bind_template(template, self.schema, dict(enumerate(sample))).shape
+        return self._prepared[key]
 
     def update(self, where: str, set_list: str, sample: Sequence[Any]) -> Shape:
         """Give the shape of an update; constants of the SET list come first."""

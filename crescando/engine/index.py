@@ -28,6 +28,13 @@ _FEW = 4
 _BITS_PER_CONSTANT = 64
 """Rare false survivors are worth more than a small bitmap (measured)."""
 
+_BITS_SMALL = 1 << 18
+"""A bitmap of points may have four times as many while it is not larger than this: the first-level cache
+holds it, and what survives wrongly costs as much as the looks themselves (measured)."""
+
+_SLOTS_PER_CONSTANT = 128
+"""Constants that lie closer than this are found by their offsets: no wrong survivors, but more to fill."""
+
 _BITS_MAX = 1 << 22
 """The bitmap's size where constants are many: half a MB."""
 
@@ -125,7 +132,7 @@ class PointIndex:
         self._slots: NDArray[np.int32] | None = None
         self._base, n = int(keys.min(initial=KEY_MAX)), len(keys)
         spread = int(keys.max(initial=self._base)) - self._base + 1
-        if n > _FEW and spread <= min(max(_BITS_PER_CONSTANT * n, 1 << 16), _SLOTS_MAX):
+        if n > _FEW and spread <= min(max(_SLOTS_PER_CONSTANT * n, 1 << 16), _SLOTS_MAX):
             posted = kernels.active().post_direct(keys, operations, self._base, spread)
             self._slots, self._bits, self._starts, self._counts, self._operations = posted
         else:
@@ -146,7 +153,8 @@ class PointIndex:
 
     def _hash(self, n: int) -> None:
         """Order the constants by hash, behind a bitmap of hashes."""
-        width = min((_BITS_PER_CONSTANT * n - 1).bit_length(), _BITS_MAX.bit_length() - 1)
+        n_bits = max(_BITS_PER_CONSTANT * n, min(4 * _BITS_PER_CONSTANT * n, _BITS_SMALL))
+        width = (min(n_bits, _BITS_MAX) - 1).bit_length()
         self._shift = 32 - width
         hashed = hash_keys(self._keys, self._shift)
         # Sorting plain numbers is several times as fast as sorting their indices.

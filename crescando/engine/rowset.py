@@ -83,6 +83,7 @@ class AllRows:
 
     def __init__(self, terms: Sequence[Term]) -> None:
         self._terms = terms
+        self._row_bytes = sum(PHYSICAL[term.type].itemsize + 1 for term in terms)
         self._pieces: list[_Piece] = []
         self._n_pending = 0
         self._n_checked = 0
@@ -125,12 +126,11 @@ class AllRows:
         if n_rows <= 2 * self._n_checked:
             return []
         # Never more than what is weighed at the end: who is told depends on no layout.
-        per_row = sum(PHYSICAL[term.type].itemsize + 1 for term in self._terms)
-        if n_rows * per_row <= ANSWER_BYTES_MAX:
+        if n_rows * self._row_bytes <= ANSWER_BYTES_MAX:
             return []
         self._n_checked = n_rows
         counts = np.bincount(self._operations())
-        found = (counts * per_row > ANSWER_BYTES_MAX).nonzero()[0]
+        found = (counts * self._row_bytes > ANSWER_BYTES_MAX).nonzero()[0]
         return [int(operation) for operation in found]
 
     def drop(self, operations: Sequence[int]) -> None:
