@@ -46,8 +46,14 @@ class Outbox:
         """What waits."""
         return self._bytes
 
-    def offer(self, results: Results) -> tuple[list[Results], list[int]]:
+    def offer(self, results: Results, room: int) -> tuple[list[Results], list[int]]:
         """Take results.
+
+        Parameters
+        ----------
+        results : Results
+        room : int
+            Bytes that may wait yet for all clients together.
 
         Returns
         -------
@@ -64,11 +70,14 @@ class Outbox:
         to_send = [head] if head.written or head.failed else []
         ended = _ended(head)
         if self._bytes and self._bytes + piece.n_bytes > self._bytes_max:
-            to_send.append(self._refused(piece))
+            to_send.append(_refused(piece, f"of more than {self._bytes_max >> 20} MiB wait for this client"))
             return to_send, ended + _ended(to_send[-1])
         if self._n_open < PIECES_OPEN_MAX:
             self._n_open += 1
             return [*to_send, piece], ended + _ended(piece)
+        if piece.n_bytes > room:
+            to_send.append(_refused(piece, "wait for too many clients, this one among them"))
+            return to_send, ended + _ended(to_send[-1])
         self._waiting.append(piece)
         self._bytes += piece.n_bytes
         return to_send, ended
@@ -94,21 +103,22 @@ class Outbox:
             to_send.append(piece)
         return to_send, [number for piece in to_send for number in _ended(piece)]
 
-    def _refused(self, results: Results) -> Results:
-        """Give the failures of the reads whose pieces have no room."""
-        text = (
-            f"answers of more than {self._bytes_max >> 20} MiB wait for this client, which takes them too "
-            "slowly; take the results of reads before you send more, or ask for less"
+
+def _refused(results: Results, why: str) -> Results:
+    """Give the failures of the reads whose pieces have no room."""
+    text = (
+        f"answers {why}; they are taken too slowly: take the results of reads before you send more, "
+        "or ask for less"
+    )
+    answers: list[Rows | Partials] = [*results.rows, *results.partials]
+    failed = [
+        Failed(number, at, answer.scopes[scope], "read", (), text)
+        for answer in answers
+        for number, at, scope in zip(
+            answer.number.tolist(), answer.position.tolist(), answer.scope.tolist(), strict=True
         )
-        answers: list[Rows | Partials] = [*results.rows, *results.partials]
-        failed = [
-            Failed(number, at, answer.scopes[scope], "read", (), text)
-            for answer in answers
-            for number, at, scope in zip(
-                answer.number.tolist(), answer.position.tolist(), answer.scope.tolist(), strict=True
-            )
-        ]
-        return msgspec.structs.replace(results, rows=(), partials=(), failed=(*results.failed, *failed))
+    ]
+    return msgspec.structs.replace(results, rows=(), partials=(), failed=(*results.failed, *failed))
 
 
 def is_long(results: Results) -> bool:

@@ -50,7 +50,7 @@ from crescando.roles.messages import (
     ReadReplica,
     Taken,
 )
-from crescando.roles.outbox import Outbox, n_outcomes, numbers_of
+from crescando.roles.outbox import Outbox, is_long, n_outcomes, numbers_of
 from crescando.roles.restraint import Restraint
 from crescando.roles.shapes import Shapes
 from crescando.routing.base import Config, ExpelledEvent, Multicast, ReadsEvent
@@ -114,6 +114,8 @@ class StorageLimits:
     answers_bytes : int
         Answers that may wait for one client that takes them slowly; no less than one
         read may answer.
+    answers_total_bytes : int
+        The same of all clients together.
     """
 
     cycle_operations: int = 16_384
@@ -128,6 +130,7 @@ class StorageLimits:
     gone_records: int = 1 << 18
     replica_reads: int = 256
     answers_bytes: int = 512 << 20
+    answers_total_bytes: int = 2 << 30
     memory_bytes: int = UNLIMITED
     memory_watermark: float = 0.8
 
@@ -236,7 +239,7 @@ class Storage:
         for question, explained in result.told:
             self._tell(question, explained)
         self.executed = max(self.executed, result.upto)
-        unsent = sum(outbox.n_bytes for outbox in self._clients.values())
+        unsent = self._unsent_bytes
         self._out.stop = self.memory.look(result.n_bytes + unsent + self._waiting.n_bytes)
         for results in _short_first(result.results):
             self._report(results)
@@ -480,13 +483,19 @@ class Storage:
     def _ledger(self, client: ProcessId) -> Ledger:
         return self._ledgers.of(client, is_member=self.config.is_member(client))
 
+    @property
+    def _unsent_bytes(self) -> int:
+        """What waits for clients that take it slowly."""
+        return sum(outbox.n_bytes for outbox in self._clients.values())
+
     def _send_results(self, results: Results) -> None:
         if not (results.rows or results.partials or results.written or results.failed):
             return
         # Whoever is not there gets nothing, and will ask.
         outbox = self._clients.get(results.to)
         if outbox is not None:
-            self._send_all(results.to, *outbox.offer(results))
+            room = self.limits.answers_total_bytes - self._unsent_bytes if is_long(results) else 0
+            self._send_all(results.to, *outbox.offer(results, room))
         else:
             self._send_all(results.to, [], numbers_of(results))
 

@@ -39,15 +39,16 @@ def results(*answers: Rows, written: int | None = None) -> Results:
 
 
 LONG = LONG_BYTES // 8 + 1
+ROOM = 1 << 40
 
 
 def test_short_results_go_at_once_whatever_waits() -> None:
     outbox = Outbox(100 * LONG_BYTES)
     for number in range(1, PIECES_OPEN_MAX + 3):
-        outbox.offer(results(rows(number, n_rows=LONG)))
+        outbox.offer(results(rows(number, n_rows=LONG)), ROOM)
     assert len(outbox) == 2
     short = results(rows(50, 51), written=52)
-    assert outbox.offer(short) == ([short], [50, 51])
+    assert outbox.offer(short, ROOM) == ([short], [50, 51])
 
 
 def test_long_answers_wait_until_one_is_taken() -> None:
@@ -55,7 +56,7 @@ def test_long_answers_wait_until_one_is_taken() -> None:
     sent, ended = [], []
     for part in range(10):
         more = results(rows(7, n_rows=3, part=part, has_more=part < 9))
-        to_send, done = outbox.offer(more)
+        to_send, done = outbox.offer(more, ROOM)
         sent += to_send
         ended += done
     assert len(sent) == PIECES_OPEN_MAX
@@ -72,8 +73,8 @@ def test_long_answers_wait_until_one_is_taken() -> None:
 def test_what_writes_did_goes_before_rows_that_wait() -> None:
     outbox = Outbox(100 * LONG_BYTES)
     for number in range(1, PIECES_OPEN_MAX + 1):
-        outbox.offer(results(rows(number, n_rows=LONG)))
-    to_send, ended = outbox.offer(results(rows(60, n_rows=LONG), written=61))
+        outbox.offer(results(rows(number, n_rows=LONG)), ROOM)
+    to_send, ended = outbox.offer(results(rows(60, n_rows=LONG), written=61), ROOM)
     assert [(len(each.rows), len(each.written)) for each in to_send] == [(0, 1)]
     assert ended == []
     assert outbox.drop() == [60]
@@ -83,7 +84,7 @@ def test_a_read_that_finds_no_room_fails_alone() -> None:
     outbox = Outbox(3 * LONG_BYTES)
     kept = []
     for number in range(1, PIECES_OPEN_MAX + 6):
-        to_send, ended = outbox.offer(results(rows(number, n_rows=LONG)))
+        to_send, ended = outbox.offer(results(rows(number, n_rows=LONG)), ROOM)
         failed = [failed for each in to_send for failed in each.failed]
         if failed:
             assert [(each.number, each.position, each.scope) for each in failed] == [
@@ -124,5 +125,19 @@ def test_only_the_last_read_of_a_piece_goes_on() -> None:
     assert found == [(1, 4, False), (2, 0, False), (3, 0, True)]
     failed = Failed(9, 90, SCOPE, "read", (), "")
     outbox = Outbox(LONG_BYTES)
-    _, ended = outbox.offer(msgspec.structs.replace(results(piece), failed=(failed,)))
+    _, ended = outbox.offer(msgspec.structs.replace(results(piece), failed=(failed,)), ROOM)
     assert ended == [9, 1, 2]
+
+
+def test_slow_clients_together_hold_no_more_than_there_is_room_for() -> None:
+    outboxes = [Outbox(100 * LONG_BYTES) for _ in range(3)]
+    refused = 0
+    for number in range(1, 3 * (PIECES_OPEN_MAX + 3) + 1):
+        room = 4 * LONG_BYTES - sum(each.n_bytes for each in outboxes)
+        to_send, ended = outboxes[number % 3].offer(results(rows(number, n_rows=LONG)), room)
+        if to_send and to_send[0].failed:
+            refused += 1
+            assert ended == [number]
+            assert "too many clients" in to_send[0].failed[0].text
+    assert sum(map(len, outboxes)) == 3
+    assert refused == 6
