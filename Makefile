@@ -33,6 +33,12 @@ soak-differential: $(READY)
 soak-engine: $(READY)
 	$(BIN)/python -m tests.engine.churn
 
+# A fresh process with nothing compiled: its first answer, and its slowest until it is at full speed.
+.PHONY: cold-start
+cold-start: $(READY)
+	$(BIN)/python -m pip install --quiet -e '.[kernels]'
+	$(BIN)/python -m tests.engine.cold_start
+
 # Every interleaving of the small scopes, deeper than the tests go; some ten minutes and 1.5 GB.
 .PHONY: torture
 torture: $(READY)
