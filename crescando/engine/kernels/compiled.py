@@ -195,15 +195,18 @@ def within(keys: NDArray[Any], rows: I64, operations: I64, low: I64, high: I64) 
 @_compile([f"{_PAIR}(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])"])
 def pair_up(rows: I64, places: I64, starts: I64, counts: I64, operations: I64) -> tuple[I64, I64]:
     """Pair each found row with the operations of its constant; see `plain.pair_up`."""
+    # What lies anywhere is loaded where nothing depends on it, so that waiting for memory overlaps.
+    firsts, times = np.empty(places.size, np.int64), np.empty(places.size, np.int64)
     total = 0
     for j in range(places.size):
-        total += counts[places[j]]
+        firsts[j], times[j] = starts[places[j]], counts[places[j]]
+        total += times[j]
     paired = np.empty(total, np.int64)
     chosen = np.empty(total, np.int64)
     done = 0
     for j in range(places.size):
-        start = starts[places[j]]
-        for k in range(counts[places[j]]):
+        start = firsts[j]
+        for k in range(times[j]):
             paired[done] = rows[j]
             chosen[done] = operations[start + k]
             done += 1
@@ -235,16 +238,18 @@ def pair_within(
     high: I64,
 ) -> tuple[I64, I64]:
     """Pair rows with the operations in whose interval they lie; see `plain.pair_within`."""
+    firsts, times = np.empty(places.size, np.int64), np.empty(places.size, np.int64)
     total = 0
     for j in range(places.size):
-        total += counts[places[j]]
+        firsts[j], times[j] = starts[places[j]], counts[places[j]]
+        total += times[j]
     paired = np.empty(total, np.int64)
     chosen = np.empty(total, np.int64)
     done = np.int64(0)
     for j in range(places.size):
-        row, place = rows[j], places[j]
+        row = rows[j]
         key = np.int64(keys[row])
-        for k in range(starts[place], starts[place] + counts[place]):
+        for k in range(firsts[j], firsts[j] + times[j]):
             # Written in any case, so that nothing has to be foreseen.
             paired[done] = row
             chosen[done] = operations[k]
