@@ -366,17 +366,15 @@ class Replay:
 
     def _run_ahead(self, streaks: Streaks, active: I64, clock: I64, reads: Events, *, is_new: bool) -> I64:
         """Do the writes that can be done at once; gives the time up to which each image has come."""
-        streak = streaks.find(active, clock, self._span, is_new=is_new)
-        if streak is None:
-            return clock
-        at = streak.images
-        if len(active) < self._images.n_rows:
-            at = np.searchsorted(active, streak.images)
         after = clock.copy()
-        after[at] = streak.writes.time[streak.last]
-        if len(reads.code):
-            self._see_versions(streak, clock[at], after[at], reads)
-        streaks.store(streak)
+        for streak in streaks.find(active, clock, self._span, is_new=is_new):
+            at = streak.images
+            if len(active) < self._images.n_rows:
+                at = np.searchsorted(active, streak.images)
+            after[at] = streak.writes.time[streak.last]
+            if len(reads.code):
+                self._see_versions(streak, clock[at], after[at], reads)
+            streaks.store(streak)
         return after
 
     def _see_versions(self, streak: Streak, clock: I64, after: I64, reads: Events) -> None:

@@ -12,8 +12,9 @@ are births and deaths.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,9 @@ _LONG = 4
 
 _FIRST = 1
 """So short is none that it goes by rounds, as long as all is new and most writes can be done at once."""
+
+_PIECE = 1 << 14
+"""About so many writes are worked out together, so that what is worked out stays in the cache."""
 
 _FAR = 1 << 40
 
@@ -183,8 +187,8 @@ class Streaks:
         self._shortest = _FIRST if 2 * n_good >= len(good) else _LONG
         self.n_left = len(good)
 
-    def find(self, active: I64, clock: I64, span: int, *, is_new: bool) -> Streak | None:
-        """Give the streaks that begin at some images' next write; None if there are no long ones.
+    def find(self, active: I64, clock: I64, span: int, *, is_new: bool) -> Iterator[Streak]:
+        """Give the streaks that begin at some images' next write, if there are long ones; piece by piece.
 
         Parameters
         ----------
@@ -197,30 +201,44 @@ class Streaks:
         """
         writes = self._writes
         if len(writes.code) == 0:
-            return None
+            return
         shortest, self._shortest = self._shortest, _LONG
         if is_new and self._is_good and shortest <= 1:
             start = np.append(0, self._ends[:-1])
             images = writes.image[start]
             if self._images.alive[images].all():
-                return self._make(images, start, self._ends.copy(), shortest)
+                yield from self._pieces(images, start, self._ends.copy(), shortest)
+                return
         start = np.searchsorted(writes.code, active * span + clock, side="right")
         end = np.searchsorted(self._ends, start, side="right").clip(max=len(self._ends) - 1)
         stop = np.minimum(self._ends[end], start + self._reach[active])
         inside = np.minimum(start, len(writes.code) - 1)
         possible = self._good[inside] & (writes.image[inside] == active) & self._images.alive[active]
         chosen = (possible & (stop - start >= shortest)).nonzero()[0]
-        return self._make(active[chosen], start[chosen], stop[chosen], shortest)
+        streak = self._make(active[chosen], start[chosen], stop[chosen], shortest)
+        if streak is not None:
+            yield streak
+
+    def _pieces(self, images: I64, start: I64, stop: I64, shortest: int) -> Iterator[Streak]:
+        """Give the streaks of all images, which lie end to end."""
+        cuts = np.searchsorted(start, np.arange(_PIECE, int(stop[-1]), _PIECE))
+        bounds = [0, *np.unique(cuts).tolist(), len(images)]
+        for first, last in pairwise(bounds):
+            piece = slice(first, last)
+            streak = self._make(images[piece], start[piece], stop[piece], shortest)
+            if streak is not None:
+                yield streak
 
     def _make(self, images: I64, start: I64, stop: I64, shortest: int) -> Streak | None:
         """Work out all versions, of each image up to the first write that may fail."""
         while len(images):
             counts = stop - start
-            is_all = int(counts.sum()) == len(self._writes.code)
-            places = np.arange(len(self._writes.code)) if is_all else expand(start, counts)
+            are_together = int(counts.sum()) == int(stop[-1]) - int(start[0])
+            places = np.arange(start[0], stop[-1]) if are_together else expand(start, counts)
+            writes = self._writes.pick(slice(int(start[0]), int(stop[-1])) if are_together else places)
             last = np.cumsum(counts) - 1
             first = last - counts + 1
-            streak = Streak(images, first, last, self._writes if is_all else self._writes.pick(places))
+            streak = Streak(images, first, last, writes)
             owner = np.repeat(np.arange(len(images)), counts)
             wrong = self._fill(streak, owner).nonzero()[0]
             if len(wrong) == 0:
