@@ -6,8 +6,10 @@ write matches at their stored values never change and are not here. The others
 advance in *rounds*: each round every image meets the next write that matches
 it, the reads between its last write and that one see the present state, and
 the write is applied, vectorised over images. Matches of predicates that no
-write of the batch can change are found once; the others are looked up anew for
-the images that changed. The result equals one operation at a time, always.
+write of the batch can change are those of the scan; the others are looked up anew
+for the images that changed. Writes whose result is known without going through
+the ones before need no rounds (see `engine.streaks`). The result equals one
+operation at a time, always.
 """
 
 from __future__ import annotations

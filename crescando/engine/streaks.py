@@ -1,6 +1,6 @@
-"""Streaks: many writes that follow one another on one row, done at once.
+"""Streaks: writes that follow one another on one row, done at once for all rows.
 
-Rules of the file: a hot row would advance one write a round. Where nothing that
+Rules of the file: in rounds a row advances one write at a time. Where nothing that
 a write of the batch changes is tested, and all that the writes do is to put a
 constant in a column or to add one to it, every version of the row is known
 without going through the ones before: the last constant put, and the sum of
