@@ -200,3 +200,35 @@ LIMIT = par(0, INT64)
 def test_shapes_that_ask_for_it_wrongly_are_refused(shape: Shape, error: type[Exception]) -> None:
     with pytest.raises(error):
         validate_shape(Shape.decode(shape.encode()), SCHEMA)
+
+
+def test_rows_that_wait_in_the_table_are_given_as_they_were_read() -> None:
+    """Other rows of the batch make the columns wider, give them NULLs, die and are born meanwhile."""
+    bench = Bench(SCHEMA, block_rows=16)
+    rows = [(k, f"text {k % 200}", float(k), k % 7) for k in range(1_000)]
+    bench.load(*rows)
+    key = bench.col("k")
+    read = bench.read_shape(apply(">=", key, par(0, INT64)))
+    computed = Shape(
+        Kind.READ,
+        1,
+        1,
+        apply(">=", key, par(0, INT64)),
+        (*read.projections[:2], Projection("f2", apply("+", bench.col("f"), bench.col("f")))),
+    )
+    text = bench.update_shape(apply("<", key, par(0, INT64)), s=par(1, STRING))
+    nothing = bench.update_shape(apply("<", key, par(0, INT64)), n=par(1, INT64))
+    results = bench.run(
+        bench.operation(read, 100),
+        *(bench.operation(text, 50, f"new {place}") for place in range(100)),
+        bench.operation(nothing, 40, None),
+        bench.operation(Shape(Kind.DELETE, 1, 1, apply("<", key, par(0, INT64))), 20),
+        bench.insert((2_000, "born", 1.0, 1)),
+        bench.operation(computed, 990),
+    )
+    assert not results.failed
+    whole, sums = results.rows
+    assert sorted(zip(*(column.to_list() for column in whole.columns), strict=True)) == rows[100:]
+    expected = [(k, s, 2 * f) for k, s, f, _ in [*rows[990:], (2_000, "born", 1.0, 1)]]
+    assert sorted(zip(*(column.to_list() for column in sums.columns), strict=True)) == expected
+    assert len(bench.read(None)) == 981
