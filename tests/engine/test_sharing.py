@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from crescando.engine.join import ColumnIndex
 from crescando.engine.kv import KvEngine
 from crescando.engine.scan import ScanEngine
 from crescando.engine.sharing import SharedJoin
@@ -107,6 +108,24 @@ def test_shapes_that_share_a_column_answer_as_alone(seed: int, share_of_writes: 
     together = _outcome(ScanEngine(64), seed, share_of_writes, 120)
     assert together == _outcome(ScanEngine(64), seed, share_of_writes, 1)
     assert together == _outcome(KvEngine(), seed, share_of_writes, 120)
+
+
+@pytest.mark.parametrize("rows_per_text", [0, 1 << 40], ids=["codes", "ranks"])
+@pytest.mark.parametrize("size", [1, 120])
+def test_ranges_of_texts_are_found_by_codes_as_by_ranks(
+    rows_per_text: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranked = []
+    probe = ColumnIndex.probe
+
+    def watched(self: ColumnIndex, column: Any) -> Any:
+        ranked.append(self.is_ranked)
+        return probe(self, column)
+
+    monkeypatch.setattr(ColumnIndex, "probe", watched)
+    monkeypatch.setattr("crescando.engine.join._ROWS_PER_TEXT", rows_per_text)
+    assert _outcome(ScanEngine(64), 3, 0.3, size) == _outcome(KvEngine(), 3, 0.3, 120)
+    assert any(ranked) == (rows_per_text > 0)
 
 
 def test_they_do_share(monkeypatch: pytest.MonkeyPatch) -> None:
