@@ -81,7 +81,8 @@ class Answer:
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Give the rows as tuples of None, bool, int, float, Decimal, str, date and datetime (UTC)."""
-        return self._piece.rows()
+        piece = self._piece
+        return piece.block.rows(piece.start, piece.stop)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return iter(self.rows())

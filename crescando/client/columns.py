@@ -320,7 +320,7 @@ def checked(column: Column, definition: ColumnDef) -> Column:
 def python_values(column: Column) -> list[Any]:
     """Give a column's values as Python has them: None, bool, int, float, Decimal, str, date or datetime."""
     if not (column.type.is_decimal or column.type in (DataType.DATE, DataType.TIMESTAMP)):
-        return list(column.to_list())
+        return column.to_list()
     # Instants and prices repeat more often than not; each distinct one is built once.
     distinct, inverse = np.unique(column.values, return_inverse=True)
     built = [python_value(column.type, value) for value in distinct.tolist()]

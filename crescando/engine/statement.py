@@ -267,6 +267,8 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
 
     def to_list(self) -> list[Scalar]:
         """Give the physical values as Python objects, None for NULL."""
+        if self.type.is_textual and self.valid is None:
+            return list(map(self.texts.to_list().__getitem__, self.values.tolist()))
         if self.type.is_textual:
             # Codes where not valid are undefined: a column of NULL has no dictionary to look them up in.
             texts, n = self.texts.to_list(), len(self.dictionary)

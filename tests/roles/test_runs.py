@@ -69,11 +69,15 @@ def test_a_run_is_found_by_number_and_forgotten_when_it_is_over() -> None:
         runs.add(Run(first, taken, bytearray((READ, WRITE, READ)), request.ranges))
 
     assert list(runs) == [2, 3, 4, 5, 6, 7, 9, 10, 11]
-    assert runs.get(8) is None and runs.get(1) is None and runs.get(12) is None
-    assert runs[6].token == 51 and runs[6] is runs.get(6)
+    assert runs.get(8) is None
+    assert runs.get(1) is None
+    assert runs.get(12) is None
+    assert runs[6].token == 51
+    assert runs[6] is runs.get(6)
     for number in (2, 3, 4):
         del runs[number]
-    assert runs.lowest(0) == 5 and len(runs) == 6
+    assert runs.lowest(0) == 5
+    assert len(runs) == 6
     with pytest.raises(KeyError):
         del runs[3]
     assert [each.token for each in runs.called({50, 92, 77})] == [50, 92]

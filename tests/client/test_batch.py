@@ -1,0 +1,145 @@
+"""Operations submitted together: told of many at a time, one by one where somebody waits for one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+import crescando
+from crescando.client.base import Batch, Pending, ReadOutcome, SchemaChanged, WriteOutcome
+from crescando.client.store import Session
+from crescando.errors import LostError, RefusedError
+from crescando.types import Position
+from tests.client.backend import EngineBackend
+from tests.client.tables import FLIGHTS
+
+DONE = [ReadOutcome(Position(at)) for at in range(8)]
+
+
+def ignored(batch: Batch, place: int) -> None:
+    """Be told of a failure, and do nothing."""
+
+
+@pytest.mark.parametrize("places", [range(2, 6), (2, 3, 4, 5), (5, 2, 3), (0, 7), (7, 0, 1)])
+def test_outcomes_come_to_their_places(places: tuple[int, ...]) -> None:
+    batch = Batch(11, 8, ignored)
+    tokens = range(13, 17) if isinstance(places, range) else [11 + place for place in places]
+
+    told = batch.settle(tokens, [DONE[place] for place in places])
+    batch.settle_stable(tokens)
+
+    assert not told
+    assert [place for place, each in enumerate(batch.outcomes) if each is not None] == sorted(places)
+    assert all(batch.outcomes[place] is DONE[place] for place in places)
+    assert sorted({*range(8)} - set(places)) == list(batch.open())
+    assert [batch.pending(place).stable.done() for place in range(8)] == [p in places for p in range(8)]
+
+
+def test_a_waiter_is_told_whether_he_comes_before_or_after() -> None:
+    batch = Batch(1, 3, ignored)
+    told: list[Pending] = []
+    early = batch.pending(1)
+    early.add_done_callback(told.append)
+
+    assert batch.pending(1) is early
+    for pending in batch.settle((1, 2, 3), DONE[:3]):
+        pending.tell()
+
+    assert told == [early]
+    assert batch.pending(1).result() is early.result() is DONE[1]
+    batch.pending(2).add_done_callback(told.append)
+    assert told[1].result() is DONE[2]
+
+
+def test_a_failure_is_told_to_who_sent_and_who_waits() -> None:
+    failed: list[tuple[Batch, int]] = []
+    batch = Batch(5, 2, lambda *each: failed.append(each))
+    waiting = batch.pending(1)
+
+    assert batch.fail(6, LostError("gone")) == [waiting]
+
+    assert failed == [(batch, 1)]
+    assert isinstance(waiting.exception(), LostError)
+    assert isinstance(batch.pending(1).exception(), LostError)
+    assert batch.outcomes == [None, None]
+    assert list(batch.open()) == [0]
+
+
+def test_no_wait_is_lost_between_two_threads() -> None:
+    n = 400
+    for _ in range(20):
+        batch = Batch(1, n, ignored)
+        woken = threading.Semaphore(0)
+
+        def wait(batch: Batch = batch, woken: threading.Semaphore = woken) -> None:
+            for place in range(n):
+                batch.pending(place).add_done_callback(lambda _: woken.release())
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        for start in range(0, n, 40):
+            tokens = range(start + 1, start + 41)
+            Pending.tell_all(batch.settle(tokens, [DONE[0]] * 40))
+        waiter.join()
+        assert all(woken.acquire(timeout=5) for _ in range(n))
+
+
+def test_refused_ones_are_sent_again_unasked() -> None:
+    backend = EngineBackend()
+    flights = Session(backend).create_table(FLIGHTS)
+    insert = flights.prepare_update("id = ?", "origin = ?")
+    flights.insert([{"id": n} for n in range(4)]).result()
+    backend.hold()
+    handles = insert.many([(f"c{n}"[:2], n) for n in range(4)])
+    backend.fail_next.append(SchemaChanged("it changed"))
+    backend.release()
+
+    assert [row[0] for row in flights.select(["origin"], order_by="id").rows()] == ["c0", "c1", "c2", "c3"]
+    assert [handle.result().affected for handle in handles] == [1, 1, 1, 1]
+
+
+def test_everything_one_handle_can_do_a_handle_of_many_can() -> None:
+    with crescando.open() as store:
+        table = store.create_table("t", like={"id": [1], "n": [0]}, primary_key="id")
+        table.insert([{"id": n, "n": n} for n in range(50)]).result()
+        read = table.prepare_select(["n"], "id = ?")
+        add = table.prepare_update("id = ?", "n = n + ?")
+
+        writes = add.many([(1, n) if n % 2 else (2, n) for n in range(50)])
+        reads = read.many([(n,) for n in range(50)])
+
+        writes[7].stable()
+        assert [handle.result().affected for handle in writes] == [1] * 50
+        assert [handle.number for handle in reads] == list(range(reads[0].number, reads[0].number + 50))
+        assert all(handle.done() for handle in writes)
+        assert writes[3].position == writes[3].result().position
+        reads[9].cancel()
+        assert [handle.result().rows() for handle in reversed(reads[10:])] == [
+            [(n + 2 - n % 2,)] for n in reversed(range(10, 50))
+        ]
+
+        async def awaited() -> list[object]:
+            return [each.rows() for each in await asyncio.gather(*read.many([(1,), (2,), (3,)]))]
+
+        assert asyncio.run(awaited()) == [[(2,)], [(4,)], [(4,)]]
+        mixed = store.submit_many([read.bind((1,)), add.bind((5, 1)), read.bind((1,))])
+        assert [mixed[0].result().rows(), mixed[2].result().rows()] == [[(2,)], [(7,)]]
+        assert isinstance(mixed[1]._flights[0].taken(), WriteOutcome)
+
+
+def test_a_batch_that_is_refused_whole_sends_nothing() -> None:
+    backend = EngineBackend()
+    flights = Session(backend).create_table(FLIGHTS)
+    flights.insert({"id": 1}).result()
+    read = flights.prepare_select(["id"], "id = ?")
+    backend.hold()
+    handles = read.many([(1,), (2,)])
+    backend.fail_next.extend([RefusedError("no"), LostError("gone")])
+    backend.release()
+
+    with pytest.raises(RefusedError):
+        handles[0].result()
+    with pytest.raises(LostError):
+        handles[1].result()
