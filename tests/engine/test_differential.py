@@ -56,11 +56,11 @@ def play(seed: int, shares: Shares, others: Sequence[int], n_batches: int = BATC
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_random_batches_equal_the_oracle_and_sqlite(chunk: int) -> None:
+def test_random_batches_equal_the_oracle_and_sqlite(chunk: int, kernels_in_turn: str) -> None:
     shares = Shares()
     for seed in range(chunk * SEEDS_PER_CHUNK, (chunk + 1) * SEEDS_PER_CHUNK):
         play(seed, shares, (1 + seed % 3,))
-    print(shares)
+    print(f"on kernels of {kernels_in_turn}", shares, sep="\n")
     shares.check()
 
 
