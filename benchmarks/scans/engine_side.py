@@ -81,15 +81,18 @@ class EngineSide:
             self.load(piece)
 
     def load(self, table: pa.Table) -> None:
-        """Insert rows as a client would have them inserted."""
+        """Insert rows as a client would have them inserted, and a storage process that finds them waiting."""
+        operations = []
         for request in load_requests(Kind.INSERT, self.schema, take_in(self.schema, table)):
             self._position += 1
-            operation = Operation(
-                self._position, CLIENT, self._position, request.shape, request.parameters, (FULL_RING,)
+            operations.append(
+                Operation(
+                    self._position, CLIENT, self._position, request.shape, request.parameters, (FULL_RING,)
+                )
             )
-            (results,) = self.engine.execute([operation])
-            assert not results.failed, results.failed
-            assert not results.written[0].remarks, results.written[0].remarks
+        (results,) = self.engine.execute(operations)
+        assert not results.failed, results.failed
+        assert not results.written[0].remarks, results.written[0].remarks
 
     def read(self, where: str, sample: Sequence[Any], columns: Sequence[str] = OUTPUTS) -> Shape:
         """Give the shape of a read, prepared once; `sample` are constants of the right types."""

@@ -39,6 +39,9 @@ from crescando.types import KeyRange
 
 U64 = NDArray[np.uint64]
 
+_ROWS_ALONE = 512
+"""Operations of so many rows, on average, have their texts looked up one by one: joining would copy them."""
+
 
 @dataclass(slots=True)
 class Incoming:
@@ -78,17 +81,16 @@ def arrive(group: Group, table: Table, arcs: Sequence[KeyRange]) -> Incoming:
     lengths = [len(columns[0]) for columns in rows]
     operation = np.repeat(group.every, lengths)
     ordinal = np.arange(len(operation)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    given = {
-        column_id: Column.join([columns[place] for columns in rows])
-        for place, column_id in enumerate(shape.columns)
-    }
+    given = {column_id: [columns[place] for columns in rows] for place, column_id in enumerate(shape.columns)}
     partition_id = schema.column(schema.partition_key).id
-    position = ring_positions(schema, given[partition_id])
+    position = ring_positions(schema, Column.join(given[partition_id]))
     arc = _arc_of(position, arcs)
     owned: I64 | slice = slice(None)
     if len(arc) and int(arc.min()) < 0:
         owned = (arc >= 0).nonzero()[0]
-    values = {column_id: _own(each, owned, table.pools.get(column_id)) for column_id, each in given.items()}
+    values = {
+        column_id: _gather(each, owned, table.pools.get(column_id)) for column_id, each in given.items()
+    }
     for key_id in table.key_ids if schema.primary_key else ():
         # Rows of one key may come as 0.0 and -0.0: which one was first must not show.
         values[key_id] = one_zero(values[key_id])
@@ -113,6 +115,14 @@ def _arc_of(position: U64, arcs: Sequence[KeyRange]) -> I64:
     place = np.searchsorted(lows, position, side="right") - 1
     found: I64 = np.where((place >= 0) & (position <= highs[np.maximum(place, 0)]), place, -1)
     return found
+
+
+def _gather(columns: list[Column], rows: I64 | slice, pool: Pool | None) -> Value:
+    """Give the rows that are kept of several operations."""
+    lengths = list(map(len, columns))
+    if pool is None or isinstance(rows, np.ndarray) or sum(lengths) < _ROWS_ALONE * len(columns):
+        return _own(Column.join(columns), rows, pool)
+    return concatenate([_own(column, rows, pool) for column in columns], lengths)
 
 
 def _own(column: Column, rows: I64 | slice, pool: Pool | None) -> Value:
