@@ -18,6 +18,8 @@ import platform
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,9 @@ from crescando.engine import kernels
 VARIABLE = "CRESCANDO_KERNELS"
 """Environment variable: ``numpy`` or ``numba`` to insist, anything else for the better of the two."""
 
-_COMPILE_LIMIT_S = 300.0
-_READY = "ready"
+_COMPILE_LIMIT_S = 900.0
+"""A busy machine takes several minutes, and longer for whoever waits for another process to compile."""
+_READY, _LOCK = "ready", "lock"
 
 _log = logging.getLogger(__name__)
 _lock = threading.Lock()
@@ -54,11 +57,13 @@ def folder() -> Path:
     """Give where compiled kernels are kept, by what they depend on.
 
     That is the sources, the interpreter, numba and the kind of machine; numba
-    itself tells processors apart inside.
+    itself tells processors apart inside, and finds nothing of a source that lies
+    elsewhere or is newer, however equal it is.
     """
-    sources = Path(kernels.__file__).parent
+    sources = Path(kernels.__file__).resolve().parent
     digest = hashlib.blake2b(digest_size=8)
     for source in sorted(sources.glob("*.py")):
+        digest.update(f"{source} {source.stat().st_mtime_ns}\n".encode())
         digest.update(source.read_bytes())
     version = importlib.metadata.version("numba")
     python = f"{sys.implementation.cache_tag}-{platform.machine()}"
@@ -111,11 +116,26 @@ def load(place: Path) -> None:
 
 
 def main(place: Path) -> None:
-    """Compile into a folder, and mark it ready."""
+    """Compile into a folder, and mark it ready; of many who want to, one does and the others wait for it."""
     if hasattr(os, "nice"):
         os.nice(10)
-    load(place)
-    (place / _READY).touch()
+    with _alone(place):
+        if not (place / _READY).exists():
+            load(place)
+            (place / _READY).touch()
+
+
+@contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """Keep other processes out of a folder, where the system has locks that end with their holder."""
+    if importlib.util.find_spec("fcntl") is None:
+        yield
+        return
+    import fcntl
+
+    with (place / _LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 if __name__ == "__main__":

@@ -75,9 +75,11 @@ def test_who_is_cancelled_has_no_answer_and_all_others_have_theirs(
 ) -> None:
     monkeypatch.setattr(cycle, "PART_LOOKS_MIN", 1)
     whole = answers(filled(ScanEngine(block_rows=8)).execute(batch()))
-    engine = filled(ScanEngine(8, Team(n_parts)))
+    team = Team(n_parts)
+    engine = filled(ScanEngine(8, team))
 
     results = engine.execute(batch(), after(n_blocks, frozenset((ALICE, number) for number in gone)))
+    team.close(10)
 
     assert answers(results) == {number: rows for number, rows in whole.items() if number not in gone}
     assert not any(result.failed for result in results)

@@ -88,10 +88,12 @@ def bench(workers: Workers, block_rows: int = 8) -> Bench:
     return made
 
 
-@pytest.mark.parametrize("workers", [Backwards(2), Backwards(7), Team(3)], ids=["2", "7", "3 threads"])
-def test_rows_are_the_same_to_the_last_bit_and_in_the_same_order(workers: Workers) -> None:
+@pytest.mark.parametrize("workers", [Backwards(2), Backwards(7), None], ids=["2", "7", "3 threads"])
+def test_rows_are_the_same_to_the_last_bit_and_in_the_same_order(
+    workers: Workers | None, teams: dict[int, Team]
+) -> None:
     found = []
-    for each in (IN_TURN, workers):
+    for each in (IN_TURN, workers or teams[3]):
         made = bench(each)
         more = apply("+", made.col("v"), par(0, INT64))
         update = made.update_shape(apply("<", made.col("k"), par(1, INT64)), v=more)
@@ -128,8 +130,10 @@ def span(block: Block) -> range:
     return range(block.start, block.stop)
 
 
-def test_an_error_in_one_part_is_raised_and_nothing_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = bench(Team(3))
+def test_an_error_in_one_part_is_raised_and_nothing_has_changed(
+    monkeypatch: pytest.MonkeyPatch, teams: dict[int, Team]
+) -> None:
+    made = bench(teams[3])
     before = made.engine.digest(1, FULL_RING)
     column = Block.column
 
