@@ -9,6 +9,7 @@ import pytest
 from crescando.demo.progress import Silence
 from crescando.demo.story import Plan, run
 from crescando.engine.base import Cancelled, Results
+from crescando.engine.operations import Entry
 from crescando.engine.scan import ScanEngine
 from crescando.engine.statement import Kind, Operation
 
@@ -31,18 +32,25 @@ def test_one_write_forgotten_by_one_replica_is_found(monkeypatch: pytest.MonkeyP
     forgotten: list[Operation] = []
 
     def execute(
-        self: ScanEngine, operations: Sequence[Operation], cancelled: Cancelled | None = None
+        self: ScanEngine, entries: Sequence[Entry], cancelled: Cancelled | None = None
     ) -> list[Results]:
         # The engine of one storage process leaves out one insert that comes in mid-run.
         if not forgetful:
             forgetful.append(self)
         if self is forgetful[0] and not forgotten:
+            # Inserts come one by one, other operations in runs.
             inserts = [
-                one for one in operations if one.shape.kind is Kind.INSERT and len(one.parameters[0]) == 4
+                one
+                for one in entries
+                if isinstance(one, Operation)
+                and one.shape.kind is Kind.INSERT
+                and len(one.parameters[0]) == 4
             ]
             forgotten.extend(inserts[:1])
-            return whole(self, [one for one in operations if one not in forgotten], cancelled)
-        return whole(self, operations, cancelled)
+            return whole(
+                self, [one for one in entries if not any(one is lost for lost in forgotten)], cancelled
+            )
+        return whole(self, entries, cancelled)
 
     monkeypatch.setattr(ScanEngine, "execute", execute)
 
