@@ -17,8 +17,9 @@ import msgspec
 import pytest
 
 from crescando.consensus.multipaxos.learner import Learner
+from crescando.engine.written import Written
 from crescando.roles.client import Client
-from crescando.roles.ledger import Ledger
+from crescando.roles.ledger import WrittenRecord
 from crescando.roles.storage import Storage
 from crescando.roles.super import SuperTiming
 from crescando.routing.batch import Message, Submission, submission
@@ -304,8 +305,11 @@ def test_one_whose_engine_is_stuck_is_voted_out_although_it_answers_and_the_othe
 # Planted leaks.
 
 
-def keep_everything(self: Ledger, record: dict[int, Any], number: int, outcome: Any, limit: int) -> None:
-    record[number] = outcome
+keep_some = WrittenRecord.keep
+
+
+def keep_everything(self: WrittenRecord, written: Written, limit: int) -> None:
+    keep_some(self, written, 1 << 60)
 
 
 def drop_nothing(self: Backlog[Any], upto: int, notice: Any) -> Iterator[Any]:
@@ -319,7 +323,7 @@ def drop_nothing(self: Backlog[Any], upto: int, notice: Any) -> Iterator[Any]:
         (Client, "_may_submit", lambda self, now_s: True, lambda: paused_destination(45.0), "undecided"),
         (Window, "forget_lost", lambda self, *_: None, voted_out_one_by_one, "lost long ago"),
         (mseq_module, "DEPARTED_MAX", 1 << 20, voted_out_one_by_one, "departed"),
-        (Ledger, "keep", keep_everything, voted_out_one_by_one, "outcomes"),
+        (WrittenRecord, "keep", keep_everything, voted_out_one_by_one, "outcomes"),
         (Allowance, "admits", lambda self, *_: True, unanswered_rounds, "held reads"),
         (Learner, "trim", lambda self, *_: None, paused_router, "learned values"),
         (Backlog, "drop", drop_nothing, lambda: paused_destination(2.0), "backlog of what is stable"),
