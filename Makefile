@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 
 # A hung test is a failed test: the whole suite is bounded where the machine
 # has coreutils' `timeout`. Two workers, since the smallest machine has two cores.
-TEST_LIMIT_S ?= 1650
+TEST_LIMIT_S ?= 1680
 BOUNDED := $(if $(shell command -v timeout 2>/dev/null),timeout --signal=INT --kill-after=20 $(TEST_LIMIT_S))
 PYTEST := $(BOUNDED) $(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations=12
 

@@ -1,9 +1,8 @@
 """How soon a fresh process answers with nothing compiled, and whether it stalls on its way to full speed.
 
-``make cold-start`` prints the figures and fails where they are missed; a test of every day takes
-them with patience for a busy machine. A child process opens a store, loads a table and reads
-without a pause, on NumPy's kernels at first, while another process compiles, and on the compiled
-ones as soon as they are loaded. What is measured is every single read.
+``make cold-start`` prints the figures and fails where they are missed. A child process opens a
+store, loads a table and reads without a pause, on NumPy's kernels at first, while another process
+compiles, and on the compiled ones as soon as they are loaded. What is measured is every single read.
 """
 
 from __future__ import annotations

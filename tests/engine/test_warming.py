@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.engine import cold_start
-
-SLACK = 5
-"""Machines that do other things too stall without our help; ``make cold-start`` has none."""
+from crescando import warming
 
 _PROGRAM = """
 import logging, sys, time
@@ -61,17 +60,20 @@ def test_a_broken_numba_means_numpy_and_one_line(tmp_path: Path) -> None:
     assert "no LLVM on this machine" in told[0]
 
 
-@pytest.mark.slow
-def test_a_fresh_process_answers_at_once_and_comes_to_full_speed_without_a_stall(tmp_path: Path) -> None:
-    """The first has nothing compiled and compiles beside its work; the second loads what is there."""
-    pytest.importorskip("numba")
-    for name in ("cold", "warm"):
-        figures = cold_start.measure(tmp_path)
-        print(f"{name}: {figures}")
-        assert figures.kernels == "numba"
-        # Of processor time, since others have their part of the machine's.
-        assert figures.first_cpu_s <= cold_start.FIRST_S
-        assert figures.switch_s <= SLACK * cold_start.STALL_S
-    ready = list(tmp_path.rglob("ready"))
-    assert len(ready) == 1
-    assert list(ready[0].parent.rglob("*.nbi"))
+def test_of_many_who_want_to_compile_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiling: list[Path] = []
+
+    def load(place: Path) -> None:
+        compiling.append(place)
+        time.sleep(0.05)
+
+    monkeypatch.setattr(warming, "load", load)
+    monkeypatch.setattr(os, "nice", lambda _: 0)
+    threads = [threading.Thread(target=warming.main, args=(tmp_path,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+
+    assert compiling == [tmp_path]
+    assert (tmp_path / "ready").exists()
