@@ -11,6 +11,8 @@ import pytest
 
 from crescando.client.base import Request
 from crescando.engine.statement import encode_call, encode_parameters
+from crescando.engine.written import join_written
+from crescando.roles.completion import Executed, Stable
 from crescando.roles.payload import Packing, Spread
 from crescando.roles.runs import READ, WRITE, Run, Runs
 from crescando.types import FULL_RING, KeyRange
@@ -34,8 +36,11 @@ def story(seed: int, *, is_alone: bool) -> tuple[object, ...]:
     """Let answers and stability come in any order, now and then twice; give what was told."""
     rng = random.Random(seed)
     kinds = [rng.random() < 0.5 for _ in range(12)]
-    desk = desk_with(*(read_all() if is_read else add(1, 1) for is_read in kinds), is_alone=is_alone)
+    # All name the whole ring: only operations that name the same ranges are told of together.
+    write = msgspec.structs.replace(add(1, 1), ranges=(FULL_RING,))
+    desk = desk_with(*(read_all() if is_read else write for is_read in kinds), is_alone=is_alone)
     upto = 1
+    steps = []
     for _ in range(40):
         number = rng.randrange(2, 14)
         if rng.random() < 0.3:
@@ -47,18 +52,49 @@ def story(seed: int, *, is_alone: bool) -> tuple[object, ...]:
             desk.tell(S0, wrote(number, FULL_RING, at=10 + number))
         if is_alone:
             desk.core._operations.values()
+        # Not only at the end: nothing may be told before its time.
+        steps.append([(desk.outcome(token) is None, desk.is_stable(token)) for token in range(2, 14)])
     ends = {token: desk.outcome(token) for token in range(2, 14)}
     shown = {
         token: None if end is None else (end.position, len(getattr(end, "counts", ())))
         for token, end in ends.items()
     }
     stable = [desk.is_stable(token) for token in range(2, 14)]
-    return shown, stable, list(desk.core._operations), desk.core._operations.lowest(0), desk.core._seen
+    return shown, stable, steps, list(desk.core._operations), desk.core._operations.lowest(0), desk.core._seen
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_together_is_as_one_by_one(seed: int) -> None:
     assert story(seed, is_alone=False) == story(seed, is_alone=True)
+
+
+def test_a_write_that_is_told_with_others_waits_until_it_is_stable() -> None:
+    runs = Runs()
+    request = msgspec.structs.replace(add(1, 1), ranges=(FULL_RING,))
+    runs.add(Run(2, [(place, request) for place in range(3)], bytearray((WRITE,) * 3), request.ranges))
+    assert runs.on_stable(2, 0.0) == ([Stable([0])], [])
+
+    told, others = runs.on_written(join_written([written(number, FULL_RING) for number in (2, 3, 4)]))
+
+    assert others == []
+    assert [each.tokens for each in told] == [[0]]
+    (stable, executed), _ = runs.on_stable(3, 0.0)
+    assert stable == Stable([1])
+    assert isinstance(executed, Executed)
+    assert executed.tokens == [1]
+    assert list(runs) == [4]
+
+
+def test_a_read_that_is_answered_before_it_is_stable_is_told_stable_first() -> None:
+    runs = Runs()
+    request = read_all()
+    runs.add(Run(2, [(place, request) for place in range(2)], bytearray((READ,) * 2), request.ranges))
+
+    (stable, executed), others = runs.on_rows(rows(2, (FULL_RING,), 7, at=10).rows[0])
+
+    assert (stable, others) == (Stable([0]), [])
+    assert isinstance(executed, Executed)
+    assert executed.tokens == [0]
 
 
 def test_a_run_is_found_by_number_and_forgotten_when_it_is_over() -> None:
