@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -39,6 +40,22 @@ def test_a_put_that_was_not_applied_makes_the_run_invalid() -> None:
 
     with pytest.raises(RuntimeError, match="were applied"):
         store.check()
+
+
+def test_a_run_for_which_the_machine_had_no_time_lasts_until_something_was_measured() -> None:
+    async def starved() -> list[Sample]:
+        async with Embedded(keeps=False) as store:
+            samples = []
+            for load in (
+                awaitables([store.sender], in_flight=2, payload_bytes=100, seconds=0.01),
+                blocks(store.sender, block=4, in_flight=2, payload_bytes=40, seconds=0.01),
+                open_loop(store.sender, rate_s=5000, payload_bytes=20, seconds=0.01),
+            ):
+                asyncio.get_running_loop().call_later(0.001, time.sleep, 0.1)
+                samples.append(await load)
+        return samples
+
+    assert all(sample.n > 0 and sample.rate_s > 0 for sample in asyncio.run(starved()))
 
 
 def test_a_silence_counts_from_the_fault_to_the_next_acknowledgement() -> None:
