@@ -35,6 +35,15 @@ from crescando.types import NO_POSITION, KeyRange
 
 _PLANS_MAX = 4_096
 
+_COUNTERS = (
+    "cycles",
+    "operations",
+    "operations_per_scan_max",
+    "operations_per_scan_last",
+    "dirty_rows",
+    "rows_scanned",
+)
+
 
 class ScanEngine:
     """An engine that answers by scanning; see `engine.base.Engine`.
@@ -57,9 +66,7 @@ class ScanEngine:
         self._plans: dict[tuple[bytes, int], Plan | Exception] = {}
         self._evaluator = Evaluator()
         self._executed = int(NO_POSITION)
-        self._counters = dict.fromkeys(
-            ("cycles", "operations", "operations_per_scan_max", "operations_per_scan_last", "dirty_rows"), 0
-        )
+        self._counters = dict.fromkeys(_COUNTERS, 0)
 
     def set_arcs(self, arcs: Sequence[KeyRange]) -> None:
         """State the ring arcs this engine owns; see `engine.base.Engine.set_arcs`."""
@@ -138,7 +145,7 @@ class ScanEngine:
         return export_columns(self._tables[table], key_range)
 
     def statistics(self) -> dict[str, int]:
-        """Give counters: rows, bytes, cycles, operations, sharing, dirty rows, compactions."""
+        """Give counters: rows, bytes, cycles, operations, sharing, dirty rows, rows scanned, compactions."""
         tables = self._tables.values()
         return {
             "rows": sum(table.n_rows for table in tables),
@@ -178,12 +185,14 @@ class ScanEngine:
     ) -> None:
         """Run one cycle over one table."""
         table.compact()
+        n_stored = table.n_stored
         # Rows that are NULL or ERROR hold anything, on which arithmetic may complain in vain.
         with np.errstate(all="ignore"):
             cycle = Cycle(table, groups, self._arcs, n_operations, self._evaluator)
             cycle.scan(self._block_rows, self._workers, cancelled)
             cycle.finish(answers, self._workers)
         self._counters["dirty_rows"] += cycle.n_dirty
+        self._counters["rows_scanned"] += n_stored
 
     def _group(self, table: Table, bunches: list[tuple[Shape, Members]], answers: Answers) -> list[Group]:
         """Group operations by plan; those that cannot be executed fail here."""

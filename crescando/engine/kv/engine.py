@@ -26,6 +26,15 @@ from crescando.types import KeyRange, ProcessId
 
 _PLANS_MAX = 4_096
 
+_COUNTERS = (
+    "cycles",
+    "operations",
+    "operations_per_scan_max",
+    "operations_per_scan_last",
+    "dirty_rows",
+    "rows_scanned",
+)
+
 _VALUE_BYTES = 80
 """About what one value of a row takes: a reference and a Python object."""
 
@@ -37,9 +46,7 @@ class KvEngine:
         self._arcs: tuple[KeyRange, ...] = ()
         self._tables: dict[int, KvTable] = {}
         self._plans: dict[tuple[bytes, int], Plan | Exception] = {}
-        self._counters = dict.fromkeys(
-            ("cycles", "operations", "operations_per_scan_max", "operations_per_scan_last", "dirty_rows"), 0
-        )
+        self._counters = dict.fromkeys(_COUNTERS, 0)
 
     def set_arcs(self, arcs: Sequence[KeyRange]) -> None:
         """State the ring arcs this engine owns; see `engine.base.Engine.set_arcs`."""
@@ -108,7 +115,7 @@ class KvEngine:
         )
 
     def statistics(self) -> dict[str, int]:
-        """Give counters: rows, bytes (an estimate), cycles, operations, rows written."""
+        """Give counters: rows, bytes (an estimate), cycles, operations, rows written, rows scanned."""
         tables = self._tables.values()
         return {
             "rows": sum(map(len, tables)),
@@ -153,6 +160,7 @@ class KvEngine:
 
     def _execute(self, operation: Operation, plan: Plan, told: _Answers) -> None:
         table = self._tables[operation.shape.table]
+        self._counters["rows_scanned"] += len(table)
         if plan.is_read:
             told.read(plan, operation, table.read(plan, operation))
             return
