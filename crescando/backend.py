@@ -26,8 +26,10 @@ from crescando.pump import Pump
 from crescando.roles.client import Client
 from crescando.roles.completion import Completion, Executed, Stable
 from crescando.roles.messages import Explain, ReadReplica
+from crescando.routing.ecast.messages import ConfigState
 from crescando.routing.rubberband.config import Rubberband
 from crescando.routing.rubberband.messages import (
+    ConfigMessage,
     CreateTable,
     DropTable,
     Leave,
@@ -203,10 +205,10 @@ class LoopBackend:
         """
 
         def answered(completion: Completion) -> None:
-            if completion.error is not None or not isinstance(completion.outcome, bytes):
+            if completion.error is not None or not isinstance(completion.outcome, ConfigState):
                 _fail(done, completion.error or ClosedError("no answer"))
                 return
-            tables = Rubberband.decode(completion.outcome).tables
+            tables = Rubberband.decode(completion.outcome.config).tables
             self._tables = {table.name: table for table in tables}
             if not check(self._tables, is_last=attempt >= CATALOG_ATTEMPTS):
                 again_s = self._loop.agenda.now_s() + CATALOG_RETRY_S
@@ -218,13 +220,66 @@ class LoopBackend:
 
     # Administration.
 
-    def read_replica(self, process: ProcessId, key_range: KeyRange, table: str) -> Future[ReadOutcome]:
-        """Ask one replica for its rows of a range, all columns."""
-        done: Future[ReadOutcome] = Future()
-        schema = self._tables.get(table)
-        if schema is None:
-            raise UnknownTableError(table, tuple(self._tables))
-        columns = tuple(column.id for column in schema.columns)
+    def layout(self) -> Future[tuple[int, Rubberband]]:
+        """Ask the router that leads for the configuration, and the position it is of."""
+        done: Future[tuple[int, Rubberband]] = Future()
+
+        def answered(completion: Completion) -> None:
+            state = completion.outcome
+            if isinstance(state, ConfigState):
+                _resolve(done, (state.position, Rubberband.decode(state.config)))
+            else:
+                _fail(done, completion.error or ClosedError("no answer"))
+
+        def start() -> None:
+            self.core.ask_config(self._call_back(answered))
+            self._pump.need_turn()
+
+        self._in_loop(start, done)
+        return done
+
+    def order(self, message: ConfigMessage, numbered: Callable[[int], object]) -> Future[None]:
+        """Order a configuration message, behind what was submitted before.
+
+        Parameters
+        ----------
+        message : ConfigMessage
+        numbered : callable
+            Called with the message's number when it is submitted, before it can have an outcome.
+
+        Returns
+        -------
+        Future
+            Done when the message is stable.
+        """
+        done: Future[None] = Future()
+
+        def decided(completion: Completion) -> None:
+            if completion.error is not None:
+                _fail(done, completion.error)
+            else:
+                _resolve(done, None)
+
+        def start() -> None:
+            number = self.core.configure(self._call_back(decided), encode_message(message))
+            if number is not None:
+                numbered(number)
+            self._pump.need_turn()
+
+        self._in_loop(start, done)
+        return done
+
+    def ask(self, process: ProcessId, question: Callable[[int], Any]) -> Future[Any]:
+        """Ask one process something outside the order.
+
+        Parameters
+        ----------
+        process : ProcessId
+            A storage process or a super.
+        question : callable
+            Gives the message, by the number of the question.
+        """
+        done: Future[Any] = Future()
 
         def answered(completion: Completion) -> None:
             if completion.error is not None:
@@ -233,15 +288,19 @@ class LoopBackend:
                 _resolve(done, completion.outcome)
 
         def start() -> None:
-            self.core.ask(
-                self._call_back(answered),
-                process,
-                lambda number: ReadReplica(number, schema.id, key_range, columns),
-            )
+            self.core.ask(self._call_back(answered), process, question)
             self._pump.need_turn()
 
         self._in_loop(start, done)
         return done
+
+    def read_replica(self, process: ProcessId, key_range: KeyRange, table: str) -> Future[ReadOutcome]:
+        """Ask one replica for its rows of a range, all columns."""
+        schema = self._tables.get(table)
+        if schema is None:
+            raise UnknownTableError(table, tuple(self._tables))
+        columns = tuple(column.id for column in schema.columns)
+        return self.ask(process, lambda number: ReadReplica(number, schema.id, key_range, columns))
 
     def explain(self, request: Request) -> Future[tuple[Explanation, ...]]:
         """Ask every storage process that can be reached; see `Backend.explain`."""

@@ -88,10 +88,10 @@ class Client:
         self.resubmitted = 0
         self._storages = dict.fromkeys(storages)
         self.reachable: dict[ProcessId, None] = {}
+        self.supers: set[ProcessId] = set()
         self._reconnects = Reconnects()
         self._operations = Runs()
         self._configurations = Configurations()
-        self._config_tokens: list[int] = []
         self._completions: list[Told] = []
         self._resubmissions: dict[int, int] = {}
         self._verdict_by_s: float | None = None
@@ -143,24 +143,25 @@ class Client:
         else:
             self._requests.take(asked)
 
-    def configure(self, token: int, payload: bytes) -> None:
-        """Submit a configuration message, behind everything requested before."""
+    def configure(self, token: int, payload: bytes) -> int | None:
+        """Submit a configuration message, behind everything requested before; gives its number if it is."""
         refusal = self._refusal
         if refusal is not None:
             self._completions.append(Completion(token, error=refusal))
-            return
+            return None
         self._submit_waiting(None)
         number = self.multicast.next_number
         self._configurations.add(number, token)
         self._submit([Message(self.me, number, MessageKind.CONFIG, -1, (), 0, payload)], b"")
+        return number
 
     def ask_config(self, token: int) -> None:
-        """Ask the lead router for the present configuration."""
+        """Ask the lead router for the present configuration; the outcome is a `ConfigState`."""
         if self._closed:
             # No router welcomes a client that was expelled, so it may know none that leads.
             self._completions.append(Completion(token, error=ClosedError(self._closed)))
             return
-        self._config_tokens.append(token)
+        self._configurations.asked.append(token)
         self._ask_config()
 
     def cancel(self, tokens: Iterable[int]) -> None:
@@ -168,8 +169,8 @@ class Client:
         self._receipts.cancel(tokens)
 
     def ask(self, token: int, process: ProcessId, question: Callable[[int], Any]) -> None:
-        """Ask one storage process something outside the order, in a message with a number."""
-        if process not in self.reachable:
+        """Ask a storage process or a super something outside the order, in a message with a number."""
+        if process not in self.reachable and process not in self.supers:
             self._completions.append(no_session(token, process))
         else:
             self._out.send.append((process, question(self._replicas.ask(token, process))))
@@ -206,11 +207,15 @@ class Client:
         else:
             if peer.role == "router":
                 self._watch.on_connected(peer)
+            elif peer.role == "super":
+                self.supers.add(peer)
             self.multicast.on_connected(peer, now_s)
 
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
         self._snapshots.lose_session()
         if peer not in self._storages:
+            self.supers.discard(peer)
+            self._completions += self._replicas.end(peer, "went away before it answered")
             self._watch.on_disconnected(peer)
             self.multicast.on_disconnected(peer, now_s)
             return
@@ -242,7 +247,7 @@ class Client:
             case Inquired():
                 self._on_inquired(peer, message)
             case Explains():
-                self._completions += self._replicas.explained(message)
+                self._completions += self._replicas.answered(message.request, message.explanation)
             case ReadRefused():
                 for read in self._snapshots.on_refused(message, now_s):
                     self._fail(read, RefusedError(message.reason))
@@ -253,9 +258,7 @@ class Client:
             case Quorum():
                 self._watch.on_quorum(peer, is_there=message.is_there)
             case ConfigState():
-                for token in self._config_tokens:
-                    self._completions.append(Completion(token, outcome=message.config))
-                self._config_tokens.clear()
+                self._completions += self._configurations.answered(message)
             case _:
                 self._watch.hear(peer)
                 self.multicast.on_message(peer, message, now_s)
@@ -271,7 +274,7 @@ class Client:
                 self._on_expelled(event, now_s)
         for given_up in self._inquiries.conclude(self._operations, now_s):
             self._give_up(given_up)
-        is_asked = bool(self.n_in_flight or self._configurations or self._config_tokens)
+        is_asked = bool(self.n_in_flight or self._configurations or self._configurations.asked)
         if self._watch.look(now_s, is_asked=is_asked, is_member=not self._closed):
             self._fail_without_quorum()
         if self._verdict_by_s is not None and now_s >= self._verdict_by_s:
@@ -526,9 +529,8 @@ class Client:
 
     def _fail_unsent(self, error: Exception) -> None:
         """Fail what has no number yet, and what changes nothing."""
-        tokens = [*self._requests.clear(), *self._snapshots.take_all(), *self._config_tokens]
-        self._config_tokens.clear()
-        self._end_unsent(tokens, error)
+        asked = self._configurations.take_asked()
+        self._end_unsent([*self._requests.clear(), *self._snapshots.take_all(), *asked], error)
 
     def _end_unsent(self, tokens: list[int], error: Exception) -> None:
         for token in tokens:
@@ -593,5 +595,5 @@ class Client:
 
     def _ask_config(self) -> None:
         lead = self.multicast.lead
-        if self._config_tokens and lead is not None:
+        if self._configurations.asked and lead is not None:
             self._out.send.append((lead, ConfigRequest()))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
-from crescando.client.base import Explanation, ReadOutcome, WriteOutcome
+from crescando.client.base import ReadOutcome, WriteOutcome
 
 
 class Completion(msgspec.Struct, frozen=True, gc=False):
@@ -18,14 +19,14 @@ class Completion(msgspec.Struct, frozen=True, gc=False):
         What the user called it.
     is_stable : bool
         True if this tells only that the operation is stable.
-    outcome : ReadOutcome, WriteOutcome, Explanation, bytes or None
-        Of a data operation; of a configuration request, the encoded Config.
+    outcome : ReadOutcome, WriteOutcome, or what was answered
+        Of a data operation; of a question, the answer: a `ConfigState` from the router that leads.
     error : Exception or None
     """
 
     token: int
     is_stable: bool = False
-    outcome: ReadOutcome | WriteOutcome | Explanation | bytes | None = None
+    outcome: Any = None
     error: Exception | None = None
 
 

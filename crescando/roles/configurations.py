@@ -1,4 +1,4 @@
-"""A client's configuration requests on their way: each ends when it is stable, or refused."""
+"""A client's configuration messages on their way, each until it is stable or refused, and its questions."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from collections.abc import Callable, Mapping
 from crescando.errors import RefusedError
 from crescando.roles.completion import Completion
 from crescando.routing.base import NotStable
+from crescando.routing.ecast.messages import ConfigState
 
 
 class Configurations:
-    """Those that have no outcome."""
+    """Those that have no outcome.
+
+    Attributes
+    ----------
+    asked : list of int
+        What the users call their questions for the present configuration.
+    """
 
     def __init__(self) -> None:
+        self.asked: list[int] = []
         self._tokens: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -21,6 +29,15 @@ class Configurations:
     def add(self, number: int, token: int) -> None:
         """Wait for one more."""
         self._tokens[number] = token
+
+    def answered(self, state: ConfigState) -> list[Completion]:
+        """Give what the answer of the router that leads ends."""
+        return [Completion(token, outcome=state) for token in self.take_asked()]
+
+    def take_asked(self) -> list[int]:
+        """Give the questions, of which none is left then."""
+        asked, self.asked = self.asked, []
+        return asked
 
     def settle(self, upto: int, excepted: Mapping[int, NotStable]) -> list[Completion]:
         """Learn what is stable, and what was refused; gives what ends with that."""

@@ -1,13 +1,13 @@
-"""A client's questions to exactly one replica, which go around the order and are never sent again."""
+"""A client's questions to exactly one process, which go around the order and are never sent again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from crescando.client.base import Groups, Piece, ReadOutcome
 from crescando.errors import CrescandoError
 from crescando.roles.completion import Completion
-from crescando.roles.messages import Explains
 from crescando.types import Position, ProcessId
 
 
@@ -38,10 +38,10 @@ class ReplicaReads:
         self._open[request] = (token, process)
         return request
 
-    def explained(self, message: Explains) -> list[Completion]:
-        """Give what an explanation ends."""
-        token = self.take(-message.request)
-        return [] if token is None else [Completion(token, outcome=message.explanation)]
+    def answered(self, request: int, outcome: Any) -> list[Completion]:
+        """Give what the answer to a question ends."""
+        token = self.take(-request)
+        return [] if token is None else [Completion(token, outcome=outcome)]
 
     def is_open(self, number: int) -> bool:
         """Say whether an answer is to one of these."""

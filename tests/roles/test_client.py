@@ -834,7 +834,7 @@ def test_the_configuration_is_asked_of_the_leader_and_again_of_its_successor() -
     assert sent(output, ConfigRequest, to=other)
 
     desk.tell(other, ConfigState(9, b"config"))
-    assert desk.outcome(77) == b"config"
+    assert desk.outcome(77) == ConfigState(9, b"config")
 
 
 def test_a_replica_is_asked_directly_and_answers_under_a_negative_number() -> None:
