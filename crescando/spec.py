@@ -13,8 +13,7 @@ from crescando.engine.kv import KvEngine
 from crescando.engine.parallel import Workers
 from crescando.engine.scan import ScanEngine
 from crescando.errors import SpecError
-from crescando.roles.limits import ClientLimits
-from crescando.roles.storage import StorageLimits
+from crescando.roles.limits import ClientLimits, StorageLimits
 from crescando.roles.super import SuperTiming
 from crescando.routing.ecast.limits import RouterLimits
 

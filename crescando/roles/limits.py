@@ -1,8 +1,10 @@
-"""How much one client process asks of the others, and how long it waits for them."""
+"""How much a client process asks of the others, and how much a storage process takes on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from crescando.roles.memory import UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +64,62 @@ class ClientLimits:
     snapshot_bytes: int = 2 << 20
     unreachable_s: float = 2.0
     silence_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class StorageLimits:
+    """Bounds of one storage process.
+
+    Parameters
+    ----------
+    cycle_operations : int
+        Operations that share one cycle at most; bounds every operation's latency.
+    cycle_s : float
+        The time that one cycle is to take, as far as can be foreseen; see `admission`.
+    backlog_s : float
+        Work of so long a time may be queued before confirmations are withheld for a while, so
+        that whoever sends too much waits at the routers and not in front of everybody here.
+    queue_bytes : int
+        Queued and executing work above which confirmations are withheld.
+    queue_s : float
+        Time that one cycle may take before confirmations are withheld: an
+        engine that is stuck must not look like one that keeps up.
+    shapes, shapes_bytes : int
+        Decoded statement shapes that are remembered, and their encodings' bytes.
+    records : int
+        Outcomes of one client's writes that are kept until it has them; credit
+        lets no honest client come near.
+    gone_s : float
+        How long outcomes are kept of a client that was voted out: it may only have
+        been cut off, and come back to ask.
+    gone_records : int
+        Outcomes that are kept of all such clients together.
+    memory_bytes : int
+        What rows, texts, queued work and answers may take together; at more the process
+        stops, as one that fails.
+    memory_watermark : float
+        Share of that above which it tells the supers that it is full.
+    replica_reads : int
+        Reads of exactly this replica that may wait for the next cycle.
+    answers_bytes : int
+        Answers that may wait for one client that takes them slowly; no less than one
+        read may answer.
+    answers_total_bytes : int
+        The same of all clients together.
+    """
+
+    cycle_operations: int = 16_384
+    cycle_s: float = 0.02
+    backlog_s: float = 0.1
+    queue_bytes: int = 64 << 20
+    queue_s: float = 30.0
+    shapes: int = 4096
+    shapes_bytes: int = 16 << 20
+    records: int = 1 << 18
+    gone_s: float = 60.0
+    gone_records: int = 1 << 18
+    replica_reads: int = 256
+    answers_bytes: int = 512 << 20
+    answers_total_bytes: int = 2 << 30
+    memory_bytes: int = UNLIMITED
+    memory_watermark: float = 0.8

@@ -22,7 +22,8 @@ from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.engine.base import Engine
 from crescando.process import ProcessCore
 from crescando.roles.client import Client
-from crescando.roles.storage import Storage, StorageLimits
+from crescando.roles.limits import StorageLimits
+from crescando.roles.storage import Storage
 from crescando.routing.batch import Message
 from crescando.routing.ecast.limits import RouterLimits
 from crescando.routing.rubberband.config import Rubberband

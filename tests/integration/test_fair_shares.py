@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import crescando
-from crescando.roles.storage import StorageLimits
+from crescando.roles.limits import StorageLimits
 from crescando.spec import ClusterSpec
 from tests.integration.stores import COUNTERS, standstill
 

@@ -85,7 +85,7 @@ def test_a_read_of_the_running_cycle_is_left_at_the_next_block() -> None:
 def test_what_is_remembered_of_them_is_bounded_and_ends(n: int) -> None:
     desk = Desk()
     desk.tell(ALICE, Forget(tuple(range(10, 10 + n))))
-    ledger = desk.core._ledger(ALICE)
+    ledger = desk.core.reporter.ledger(ALICE)
     assert len(ledger.forgotten) == FORGOTTEN_MAX
 
     desk.tell(ALICE, Answered(10 + n))

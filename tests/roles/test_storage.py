@@ -17,9 +17,10 @@ from crescando.engine.scan import ScanEngine
 from crescando.engine.statement import Kind, Operation, encode_call, encode_parameters, encode_shapes
 from crescando.process import Output
 from crescando.roles.cycles import Execution, TableChange
+from crescando.roles.limits import StorageLimits
 from crescando.roles.messages import Answered, Attach, Inquire, Inquired, Ping, Pong, ReadReplica, Taken
 from crescando.roles.outbox import PIECES_OPEN_MAX
-from crescando.roles.storage import Storage, StorageLimits
+from crescando.roles.storage import Storage
 from crescando.routing.base import ExpelledEvent
 from crescando.routing.batch import Delivery, Message, gather, submission
 from crescando.routing.rubberband import (
@@ -365,7 +366,7 @@ def test_decoded_shapes_are_remembered_within_a_bound() -> None:
     desk.deliver(ALICE, 1, insert(1), add(1, 1), add_to_all(1), read_all(), insert(2))
     desk.run()
 
-    assert len(desk.core._shapes) == 2
+    assert len(desk.core.arrivals.shapes) == 2
     assert desk.rows() == {1: (12, 1), 2: (20, 1)}
 
 
@@ -376,7 +377,7 @@ def test_decoded_shapes_are_remembered_within_a_bound_of_bytes() -> None:
     desk.deliver(ALICE, 1, insert(1), add(1, 1), add_to_all(1), read_all(), insert(2), add(2, 2))
     desk.run()
 
-    assert sum(map(len, desk.core._shapes)) <= 2 * size
+    assert sum(map(len, desk.core.arrivals.shapes)) <= 2 * size
     assert desk.rows() == {1: (12, 1), 2: (22, 1)}
 
 
@@ -470,7 +471,7 @@ def test_a_promise_about_a_write_that_is_refused_is_kept_no_longer() -> None:
 
     assert [q.number for q in answer.queued] == [1]
     assert [f.number for r in results for f in r.failed] == [1]
-    assert not any(ledger.report_all for ledger in desk.core._ledgers)
+    assert not any(ledger.report_all for ledger in desk.core.reporter.ledgers)
 
 
 def test_outcomes_are_forgotten_once_the_client_has_them() -> None:
@@ -523,7 +524,7 @@ def test_a_client_that_was_voted_out_may_come_back_and_ask_for_a_while() -> None
     desk.core.flush(limits.gone_s)
 
     assert known_of(desk, ALICE, 2) == []
-    assert len(desk.core._ledgers) == 0
+    assert len(desk.core.reporter.ledgers) == 0
 
 
 def test_of_those_that_were_voted_out_so_much_is_kept_and_the_longest_gone_is_forgotten_first() -> None:
@@ -552,7 +553,7 @@ def test_nothing_is_kept_of_a_client_that_left_or_to_which_nothing_is_owed() -> 
     vote_out(desk, BOB)
 
     assert not desk.core.config.is_member(ALICE)
-    assert len(desk.core._ledgers) == 0
+    assert len(desk.core.reporter.ledgers) == 0
 
 
 def test_one_client_is_told_nothing_about_anothers_operations() -> None:

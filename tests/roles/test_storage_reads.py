@@ -9,8 +9,8 @@ import pytest
 from crescando.client.base import Request
 from crescando.engine.base import Results
 from crescando.engine.statement import Kind, encode_shapes
+from crescando.roles.limits import StorageLimits
 from crescando.roles.messages import Inquire, Inquired
-from crescando.roles.storage import StorageLimits
 from crescando.routing.base import ReadsEvent
 from crescando.routing.batch import Delivery, Message
 from crescando.routing.ecast.messages import ReadRefused
@@ -103,7 +103,7 @@ def test_what_is_waiting_stays_bounded_however_many_reads_come() -> None:
         inject(desk, 77, part(desk, 77, *[read_all()] * 100, first=first))
         desk.flush()
 
-    assert desk.core._waiting.n_bytes <= 100_000 + 100 * 2048
+    assert desk.core.waiting.n_bytes <= 100_000 + 100 * 2048
 
 
 @pytest.mark.parametrize("kind", [MessageKind.READ, MessageKind.WRITE])

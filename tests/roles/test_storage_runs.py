@@ -11,8 +11,8 @@ from crescando.client.base import Request
 from crescando.engine.base import Results
 from crescando.engine.operations import Interleaved, Operations
 from crescando.roles import decoding
+from crescando.roles.limits import StorageLimits
 from crescando.roles.messages import Forget
-from crescando.roles.storage import StorageLimits
 from crescando.testing.workload import GROUPS, KEYS
 from crescando.types import FULL_RING, KeyRange, Scope
 from tests.roles.test_storage import ALICE, BOB, WORK, Desk, counts
@@ -93,7 +93,7 @@ def test_what_comes_as_columns_is_answered_as_if_it_came_one_by_one(
     for desk, answer in zip(desks, answers, strict=True):
         answer |= told(desk.run())
         for client in (ALICE, BOB):
-            assert not any(not is_write for _, is_write in desk.core._ledger(client).scopes.values())
+            assert not any(not is_write for _, is_write in desk.core.reporter.ledger(client).scopes.values())
 
     one_by_one, as_columns = answers
     called_off = one_by_one.keys() ^ as_columns.keys()

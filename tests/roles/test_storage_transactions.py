@@ -9,8 +9,8 @@ import pytest
 
 from crescando.client.base import Request
 from crescando.engine.statement import STEPS_MAX, Call, encode_call, encode_parameters, encode_shapes
+from crescando.roles.limits import StorageLimits
 from crescando.roles.messages import Inquire, Inquired
-from crescando.roles.storage import StorageLimits
 from crescando.routing.batch import Message
 from crescando.types import FULL_RING, MessageKind
 from tests.engine.reports import reports

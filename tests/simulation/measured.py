@@ -23,8 +23,8 @@ from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.process import ProcessCore
 from crescando.roles.client import Client
 from crescando.roles.decoding import OPERATION_BYTES
-from crescando.roles.limits import ClientLimits
-from crescando.roles.storage import Storage, StorageLimits
+from crescando.roles.limits import ClientLimits, StorageLimits
+from crescando.roles.storage import Storage
 from crescando.roles.super import SuperTiming
 from crescando.routing.batch import HEADER_BYTES
 from crescando.routing.ecast import limits as limits_module
@@ -218,7 +218,7 @@ class Measured(SimulatedCluster):
         if isinstance(core, Router):
             self._measure_router(core)
         elif isinstance(core, Storage):
-            self.peak("queue", core._waiting.n_bytes + core._cycle_bytes)
+            self.peak("queue", core.n_bytes_queued)
         elif isinstance(core, Client):
             outgoing = application_of(core)._outgoing
             self.peak("on way", outgoing.on_way_bytes)
@@ -252,7 +252,7 @@ class Measured(SimulatedCluster):
             if isinstance(core, Router):
                 self._look_at_router(core)
             elif isinstance(core, Storage):
-                for ledger in core._ledgers:
+                for ledger in core.reporter.ledgers:
                     self.peak("outcomes", max(len(ledger.written), len(ledger.failed)))
                     self.peak("outcomes promised for nothing", len(ledger.report_all - ledger.scopes.keys()))
             elif isinstance(core, Client):

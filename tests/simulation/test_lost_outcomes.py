@@ -15,7 +15,7 @@ import pytest
 from crescando.client.base import Request, WriteOutcome
 from crescando.errors import CountUnknownError, ReadLostError, RefusedError
 from crescando.roles.client import Client
-from crescando.roles.storage import StorageLimits
+from crescando.roles.limits import StorageLimits
 from crescando.spec import ClusterSpec
 from crescando.testing.cluster import ClientScript, Outcome, SimulatedCluster
 from crescando.testing.workload import counts_of
