@@ -61,6 +61,12 @@ bench-engine: $(READY)
 	$(BIN)/python -m pip install --quiet -e '.[bench-engine]'
 	$(BIN)/python -m benchmarks.engine $(BENCH)
 
+# A store that scales, moves and heals, with the figures of RB13 §7; BENCH=--quick takes some minutes.
+.PHONY: bench-elastic
+bench-elastic: $(READY)
+	$(BIN)/python -m pip install --quiet -e '.[bench-elastic]'
+	$(BIN)/python -m benchmarks.elastic $(BENCH)
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
