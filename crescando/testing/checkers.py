@@ -223,7 +223,7 @@ def check_acknowledgements(
     numbers: Mapping[tuple[ProcessId, int], int],
     stable: Set[tuple[ProcessId, int]],
     outcomes: Mapping[tuple[ProcessId, int], ReadOutcome | WriteOutcome | Exception],
-    owned: Callable[[ProcessId], tuple[KeyRange, ...]],
+    owned: Callable[[int, ProcessId], tuple[KeyRange, ...]],
 ) -> Violations:
     """What users were told, beside answers, is what happened.
 
@@ -231,6 +231,11 @@ def check_acknowledgements(
     it or is suspected. Told *applied no*: it is refused or not in Q. Told
     *applied yes*, though its count is unknown: it is in Q and was routed. Told
     *lost*: some scope of it was delivered by no owner.
+
+    Parameters
+    ----------
+    owned : callable
+        Gives what a process owns at a position.
     """
     found: Violations = []
     by_number = {(a.message.sender, a.message.number): a for a in q.appended}
@@ -263,11 +268,11 @@ def check_acknowledgements(
 def _is_lost(
     appended: Appended,
     holders: Mapping[int, Set[ProcessId]],
-    owned: Callable[[ProcessId], tuple[KeyRange, ...]],
+    owned: Callable[[int, ProcessId], tuple[KeyRange, ...]],
 ) -> bool:
     destinations = appended.destinations or {}
     delivered = destinations.keys() & holders.get(appended.position, set())
-    held = sorted(arc for process in delivered for arc in owned(process))
+    held = sorted(arc for process in delivered for arc in owned(appended.position, process))
     for scope in destinations.values():
         for low, high in scope:
             reached = low

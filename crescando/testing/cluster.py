@@ -35,17 +35,22 @@ from crescando.routing.rubberband.messages import (
     decode_message,
     encode_message,
 )
+from crescando.routing.rubberband.ring import Ring
 from crescando.schema import ColumnDef, DataType, TableSchema
 from crescando.spec import ClusterSpec
 from crescando.testing.factories import Factories
 from crescando.testing.faults import Fault
+from crescando.testing.held import Sample, sample
 from crescando.testing.isolation import Asked
 from crescando.testing.order import with_small_slices
 from crescando.testing.trace import RecordedBroadcast, RecordedMulticast
 from crescando.testing.workload import SCHEMA, Step, Workload
 from crescando.testing.world import Pairs, World
 from crescando.transport.simulated import SimulatedNetwork, VirtualTime
-from crescando.types import MessageKind, ProcessId
+from crescando.types import KeyRange, MessageKind, ProcessId
+
+SAMPLED = 0.1
+"""Share of a storage process's turns after which its engine is looked at, if it has executed anything."""
 
 Outcome = ReadOutcome | WriteOutcome | Exception
 
@@ -95,7 +100,7 @@ class SimulatedCluster(World):
         rng = random.Random(seed)
         turn_s = rng.choice((0.0, 0.0005, 0.004))
         cycle_s = (0.0005, rng.choice((0.002, 0.02)))
-        self.spec = spec or _draw_spec(rng)
+        self.spec = spec or draw_spec(rng)
         use_codec = rng.random() < 0.3 if codec is None else codec
         network = SimulatedNetwork(
             VirtualTime(),
@@ -119,6 +124,10 @@ class SimulatedCluster(World):
         self.outcomes: dict[tuple[ProcessId, int], Outcome] = {}
         self.stable: set[tuple[ProcessId, int]] = set()
         self.told = -1
+        self.samples: list[Sample] = []
+        self._executed: dict[ProcessId, int] = {}
+        # Its own source: how often anybody looks changes nothing of the run.
+        self._looking = random.Random(f"{seed}/looking")
         self.workload = Workload(SCHEMA.with_ids(0))
         self._engine = engine
         self._start()
@@ -152,11 +161,19 @@ class SimulatedCluster(World):
             core = self.assembly.router(me, random.Random(f"{self.seed}/{me}"), self.factories.router)
             self.add(core)
         for me in names.storages:
-            engine = self._engine()
-            engine.set_arcs(self.assembly.config.owned_arcs(me))
-            self.add(self.assembly.storage(me), engine)
+            self.start_storage(me)
         for me in names.supers:
             self.add(self.assembly.super_(me))
+
+    def start_storage(self, me: ProcessId) -> None:
+        """Start a storage process."""
+        engine = self.make_engine(me)
+        engine.set_arcs(self.assembly.config.owned_arcs(me))
+        self.add(self.assembly.storage(me), engine)
+
+    def make_engine(self, me: ProcessId) -> Engine:
+        """Give the engine of a storage process."""
+        return self._engine()
 
     # Clients.
 
@@ -204,7 +221,9 @@ class SimulatedCluster(World):
         return DropTable(name)
 
     def after_turn(self, core: ProcessCore) -> None:
-        """Collect what a client's users wait for."""
+        """Collect what a client's users wait for; look at what an engine holds, now and then."""
+        if isinstance(core, Storage):
+            self._look_at(core)
         if isinstance(core, Client):
             self.clients[core.me].numbers.update(core.numbers())
             for completion in core.take_completions():
@@ -219,6 +238,21 @@ class SimulatedCluster(World):
                     script.seen = max(script.seen, completion.outcome.position)
                     self.told = max(self.told, script.seen)
 
+    def _look_at(self, core: Storage) -> None:
+        """Take a sample of an engine that has executed something since the last one."""
+        known = self._executed.get(core.me, -1)
+        if core.executed <= known or self._looking.random() >= SAMPLED:
+            return
+        self._executed[core.me] = core.executed
+        engine = self.nodes[core.me].engine
+        arcs = self.arcs_of(core.me)
+        if engine is not None and arcs:
+            self.samples.append(sample(core.me, core.executed, engine, arcs, self.workload))
+
+    def arcs_of(self, process: ProcessId) -> tuple[KeyRange, ...]:
+        """Give the arcs that a storage process's engine was told to hold."""
+        return self.assembly.config.owned_arcs(process)
+
     # Faults.
 
     def inject(self, fault: Fault) -> None:
@@ -230,7 +264,7 @@ class SimulatedCluster(World):
                 if self.may_lose_router(victim):
                     self.crash(victim, fault.kind)
             case "crash_storage":
-                victims = [p for p in self.alive("storage") if self._is_expendable(p)]
+                victims = [p for p in self.alive("storage") if self.is_expendable(p)]
                 if victims:
                     self.crash(rng.choice(victims), fault.kind)
             case "crash_super":
@@ -260,7 +294,7 @@ class SimulatedCluster(World):
     def _isolate(self, rng: random.Random, fault: Fault) -> None:
         """Cut off the leader, a storage process and a client, long enough for both to be replaced."""
         leader = self.leader()
-        storages = [p for p in self.alive("storage") if self._is_expendable(p)]
+        storages = [p for p in self.alive("storage") if self.is_expendable(p)]
         if leader is None or not self.may_lose_router(leader) or not storages or not self.alive("client"):
             return
         reader = self.clients[rng.choice(self.alive("client"))]
@@ -297,15 +331,19 @@ class SimulatedCluster(World):
         left = [other for other in self.alive("router") if other != router]
         return 2 * len(left) > self.spec.routers
 
-    def _is_expendable(self, process: ProcessId) -> bool:
+    def is_expendable(self, process: ProcessId) -> bool:
         """Whether every range keeps a live owner, also counting those that may yet be suspected."""
-        config = self.assembly.config
-        suspects = self.suspected() | self._accused() | self._out_of_reach()
-        for arc in config.owned_arcs(process):
-            others = set(config.live_owners(arc)) - {process} - suspects
-            if not any(self.nodes[other].is_alive for other in others):
-                return False
-        return True
+        suspects = {process, *self.suspected(), *self._accused(), *self._out_of_reach()}
+        able = {other for other in self.alive("storage") if other not in suspects}
+        return all(
+            process not in owners or not able.isdisjoint(owners)
+            for ring in self.rings()
+            for owners in map(ring.owners, range(len(ring.arcs)))
+        )
+
+    def rings(self) -> tuple[Ring, ...]:
+        """Give the ring that is, and those that it may become by what is under way."""
+        return (self.assembly.config.ring,)
 
     def _accused(self) -> set[ProcessId]:
         """Give whomever a super has ever voted for failed: the vote may be on its way for long."""
@@ -323,6 +361,15 @@ class SimulatedCluster(World):
         cut = {process for pair in with_supers for process in pair}
         return cut | {process for process, node in self.nodes.items() if node.is_paused}
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nobody who lives waits for anything."""
+        return all(
+            not script.core.n_in_flight and not script.core.multicast.n_unstable
+            for process, script in self.clients.items()
+            if self.nodes[process].is_alive
+        )
+
     def storages(self) -> dict[ProcessId, Storage]:
         """Give the cores of the live storage processes."""
         return {
@@ -332,7 +379,8 @@ class SimulatedCluster(World):
         }
 
 
-def _draw_spec(rng: random.Random) -> ClusterSpec:
+def draw_spec(rng: random.Random) -> ClusterSpec:
+    """Draw a spec: few processes, and limits that are often met."""
     # Small cycles leave reads behind, which others overtake.
     cycle_operations = random.Random(rng.getstate()[1][0]).choice((2, 5, 1 << 14))
     storages = rng.randint(2, 5)

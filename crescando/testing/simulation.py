@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from crescando.engine.base import Engine
-from crescando.engine.statement import Operation
 from crescando.routing.ecast.router import Router
+from crescando.routing.rubberband.config import Rubberband
 from crescando.testing.checkers import (
     Violations,
     check_acknowledgements,
@@ -23,11 +24,13 @@ from crescando.testing.checkers import (
 from crescando.testing.cluster import SimulatedCluster
 from crescando.testing.factories import Factories
 from crescando.testing.faults import KINDS, Fault, draw_faults
+from crescando.testing.held import answered, check_samples, rows_in
 from crescando.testing.isolation import check_snapshots
 from crescando.testing.judge import ConfigJudge, Judge, Judgement, judge_order
+from crescando.testing.layouts import Layouts, layouts_of
 from crescando.testing.verdict import Verdict
 from crescando.testing.workload import Model
-from crescando.types import KeyRange, ProcessId
+from crescando.types import ProcessId
 
 SPAN_S = 6.0
 """Virtual time of load and faults."""
@@ -76,46 +79,73 @@ def run_seed(
         world.add_client(f"c{number}")
     for fault in drawn:
         world.time.call_at(fault.when_s, partial(world.inject, fault))
-    _load(world)
+    load(world, 0.05, SPAN_S)
     world.time.run_until(SPAN_S, events_max=EVENTS_MAX)
     world.heal()
-    _run_to_rest(world)
-    return _judge(world, drawn, judge or ConfigJudge(), view)
+    run_to_rest(world)
+    return judge_cluster(world, drawn, judge or ConfigJudge(), view)
 
 
-def _load(world: SimulatedCluster) -> None:
+def load(world: SimulatedCluster, from_s: float, until_s: float) -> None:
     """Schedule each client's bursts."""
     for script in world.clients.values():
-        when_s = 0.05
-        while when_s < SPAN_S:
+        when_s = from_s
+        while when_s < until_s:
             when_s += script.rng.expovariate(3.0)
             size = script.rng.choice((1, 1, 3, 12))
             world.time.call_at(when_s, partial(world.burst, script, size))
 
 
-def _run_to_rest(world: SimulatedCluster) -> None:
+def run_to_rest(world: SimulatedCluster) -> None:
     """Let the healed cluster finish, and a little more."""
-    end_s = SPAN_S + LIVENESS_S
-    now_s = SPAN_S
-    while now_s < end_s:
+    begin_s = now_s = world.time.now_s()
+    while now_s < begin_s + LIVENESS_S:
         now_s += 1.0
         world.time.run_until(now_s, events_max=EVENTS_MAX)
-        if now_s > SPAN_S + 8.0 and all(
-            not script.core.n_in_flight and not script.core.multicast.n_unstable
-            for process, script in world.clients.items()
-            if world.nodes[process].is_alive
-        ):
+        if now_s > begin_s + 8.0 and world.is_at_rest:
             break
     world.time.run_until(now_s + 2.0, events_max=EVENTS_MAX)
 
 
-def _judge(world: SimulatedCluster, faults: list[Fault], judge: Judge, view: Callable[[Any], Any]) -> Verdict:
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the checkers of a whole cluster work on.
+
+    Attributes
+    ----------
+    q : Judgement
+    layouts : Layouts
+    model : Model
+        After everything in `q`.
+    correct : set of ProcessId
+        Who lives and was never declared failed.
+    """
+
+    q: Judgement
+    layouts: Layouts
+    model: Model
+    correct: set[ProcessId]
+
+
+Check = Callable[[Any, Facts], Violations]
+"""A checker that only some worlds need; given the world, which it knows."""
+
+
+def judge_cluster(
+    world: SimulatedCluster,
+    faults: list[Fault],
+    judge: Judge,
+    view: Callable[[Any], Any],
+    further: Sequence[Check] = (),
+) -> Verdict:
+    """Judge a run that is over, by every checker there is for a cluster, and further ones."""
     trace = world.trace
     # Routers that took a snapshot over did not learn what it skipped; agreement is checked apart.
     learned = sorted(
         {instance: batch for known in trace.learned.values() for instance, batch in known}.items()
     )
     q = judge_order(learned, view(world.assembly.config), judge)
+    layouts = layouts_of(q, world.assembly.config)
     correct = {
         process for process, node in world.nodes.items() if node.is_alive and process not in q.suspected
     }
@@ -152,7 +182,7 @@ def _judge(world: SimulatedCluster, faults: list[Fault], judge: Judge, view: Cal
         numbers=numbers,
         stable=world.stable,
         outcomes=world.outcomes,
-        owned=world.assembly.config.owned_arcs,
+        owned=layouts.owned,
     )
     violations += [
         f"memory: {process} keeps {node.core.n_pending} stable runs"
@@ -171,7 +201,11 @@ def _judge(world: SimulatedCluster, faults: list[Fault], judge: Judge, view: Cal
         if node.stopped and not node.stopped.startswith(("expelled", "removed from the routers"))
     ]
     violations += _check_answers(world, correct)
-    violations += _check_replicas(world, model, q)
+    violations += _check_replicas(world, model, q, layouts.last)
+    violations += check_samples(q, world.workload, layouts, world.samples)
+    facts = Facts(q, layouts, model, correct)
+    for check in further:
+        violations += check(world, facts)
     counted = {
         **world.counted,
         "mixed_batches": q.mixed_batches,
@@ -202,42 +236,20 @@ def _check_answers(world: SimulatedCluster, correct: set[ProcessId]) -> Violatio
     return found
 
 
-def _check_replicas(world: SimulatedCluster, model: Model, q: Judgement) -> Violations:
-    """Each live owner of each range holds what the model holds, and equal digests."""
+def _check_replicas(world: SimulatedCluster, model: Model, q: Judgement, config: Rubberband) -> Violations:
+    """Each live owner of each range answers a read of it with what the model holds, and digests are equal."""
     found: Violations = []
     workload = world.workload
-    expected = model.rows
-    for arc in world.assembly.config.ring.arcs:
+    for arc in config.ring.arcs:
         digests: dict[bytes, list[ProcessId]] = {}
-        for process, storage in world.storages().items():
+        for process in sorted(world.storages()):
             engine = world.nodes[process].engine
-            owned = storage.config.owned_arcs(process)
-            if process in q.suspected or engine is None or arc not in owned:
-                continue
-            if not storage.config.tables:
+            if process in q.suspected or engine is None or arc not in config.owned_arcs(process):
                 continue
             digests.setdefault(engine.digest(workload.schema.id, arc), []).append(process)
-            held = _held_rows(world, engine, arc)
-            wanted = {k: row for k, row in expected.items() if _lies_in(world, k, arc)}
+            held, wanted = answered(engine, workload, (arc,)), rows_in(model, workload, (arc,))
             if held != wanted:
-                found.append(f"replica: {process} holds {held} in {arc}, not {wanted}")
+                found.append(f"replica: {process} answers {held} for {arc}, not {wanted}")
         if len(digests) > 1:
             found.append(f"replica: digests of {arc} differ: {digests}")
     return found
-
-
-def _held_rows(world: SimulatedCluster, engine: Engine, arc: KeyRange) -> dict[int, tuple[int, int]]:
-    shape = world.workload.shapes["read_all"]
-    asker = ProcessId("client", "checker", 1)
-    operation = Operation(1 << 62, asker, 1, shape, (), (arc,))
-    held: dict[int, tuple[int, int]] = {}
-    for results in engine.execute([operation]):
-        for rows in results.rows:
-            k, v, g = (column.values.tolist() for column in rows.columns)
-            held.update({key: (value, group) for key, value, group in zip(k, v, g, strict=True)})
-    return held
-
-
-def _lies_in(world: SimulatedCluster, key: int, arc: KeyRange) -> bool:
-    position = world.workload.ring_position(key)
-    return arc.low <= position <= arc.high
