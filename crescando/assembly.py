@@ -141,6 +141,7 @@ class Assembly:
             multicast=self._multicast(me, routers or self.names.routers),
             storages=self.names.storages,
             join=encode_message(Join(me)),
+            supers=self.names.supers,
             limits=self.spec.client,
         )
 

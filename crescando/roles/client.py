@@ -70,6 +70,8 @@ class Client:
         The storage processes, from which results come.
     join : bytes
         Payload of the message with which this client joins, its number 1.
+    supers : sequence of ProcessId
+        Those that look after it; later ones it learns from them.
     limits : ClientLimits
     """
 
@@ -80,6 +82,7 @@ class Client:
         multicast: Multicast,
         storages: Sequence[ProcessId],
         join: bytes,
+        supers: Sequence[ProcessId] = (),
         limits: ClientLimits | None = None,
     ) -> None:
         self.me = me
@@ -89,7 +92,7 @@ class Client:
         self._storages = dict.fromkeys(storages)
         self.reachable: dict[ProcessId, None] = {}
         self.supers: set[ProcessId] = set()
-        self._reconnects = Reconnects()
+        self._reconnects = Reconnects((*storages, *supers))
         self._operations = Runs()
         self._configurations = Configurations()
         self._completions: list[Told] = []
@@ -192,7 +195,7 @@ class Client:
 
     def on_start(self, now_s: float) -> None:
         self.multicast.on_start(now_s)
-        self._out.connect.extend(self._storages)
+        self._out.connect.extend(self._reconnects.wanted)
 
     def on_connected(self, peer: ProcessId, now_s: float) -> None:
         self._reconnects.drop(peer)
@@ -204,34 +207,30 @@ class Client:
             # Results sent while there was no session are gone.
             self._inquiries.suspect()
             self._snapshots.lose_session()
+        elif peer.role == "super":
+            self.supers.add(peer)
         else:
-            if peer.role == "router":
-                self._watch.on_connected(peer)
-            elif peer.role == "super":
-                self.supers.add(peer)
+            self._watch.on_connected(peer)
             self.multicast.on_connected(peer, now_s)
 
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
         self._snapshots.lose_session()
+        self._reconnects.lost(peer, now_s + self.limits.inquire_s)
+        self._completions += self._replicas.end(peer, "went away before it answered")
         if peer not in self._storages:
             self.supers.discard(peer)
-            self._completions += self._replicas.end(peer, "went away before it answered")
             self._watch.on_disconnected(peer)
             self.multicast.on_disconnected(peer, now_s)
             return
         self.reachable.pop(peer, None)
         self._contact.on_disconnected(peer, now_s)
         self._inquiries.suspect()
-        self._reconnects.plan(peer, now_s + self.limits.inquire_s)
         self._inquiries.end_session(peer)
         self._parts.end_session(peer)
-        self._completions += self._replicas.end(peer, "went away before it answered")
 
     def on_refused(self, peer: ProcessId, now_s: float) -> None:
-        if peer in self._storages:
-            self._reconnects.plan(peer, now_s + self.limits.inquire_s)
-        else:
-            self.multicast.on_refused(peer, now_s)
+        self._reconnects.lost(peer, now_s + self.limits.inquire_s)
+        self.multicast.on_refused(peer, now_s)
 
     def on_executed(self, result: Any, now_s: float) -> None:
         """Clients execute nothing."""
@@ -253,6 +252,7 @@ class Client:
                     self._fail(read, RefusedError(message.reason))
             case Ping():
                 self._out.send.append((peer, Pong(message.sent_s)))
+                self._out.connect += self._reconnects.want(peer.role, message.supers)
             case Pong():
                 """Its coming is all it says."""
             case Quorum():

@@ -11,7 +11,7 @@ import msgspec
 from crescando.client.base import Explanation
 from crescando.engine.base import Failed
 from crescando.engine.written import Written
-from crescando.types import KeyRange, Scope
+from crescando.types import KeyRange, ProcessId, Scope
 
 
 class Attach(msgspec.Struct, frozen=True, array_like=True, tag="attach"):
@@ -93,9 +93,10 @@ class Explains(msgspec.Struct, frozen=True, array_like=True, tag="explains"):
 
 
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag="ping"):
-    """A super asks for a sign of life."""
+    """A super asks for a sign of life; a client it tells who the supers are."""
 
     sent_s: float
+    supers: tuple[ProcessId, ...] = ()
 
 
 class Pong(msgspec.Struct, frozen=True, array_like=True, tag="pong"):

@@ -1,19 +1,39 @@
-"""Peers to which a session is wanted again, after a pause."""
+"""Peers with which a client wants sessions: whom to try again, and when."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from crescando.types import ProcessId
 
 
 class Reconnects:
-    """When to try whom again."""
+    """Whom to keep sessions with, beside the routers.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    wanted : iterable of ProcessId
+    """
+
+    def __init__(self, wanted: Iterable[ProcessId]) -> None:
+        self.wanted = dict.fromkeys(wanted)
         self._due_s: dict[ProcessId, float] = {}
 
-    def plan(self, peer: ProcessId, due_s: float) -> None:
-        """Try a peer at a time."""
-        self._due_s[peer] = due_s
+    def want(self, role: str, processes: tuple[ProcessId, ...]) -> list[ProcessId]:
+        """Take what processes of a role there are, if any are named; give those that are new."""
+        if not processes:
+            return []
+        for gone in [peer for peer in self.wanted if peer.role == role and peer not in processes]:
+            del self.wanted[gone]
+            self.drop(gone)
+        new = [process for process in processes if process not in self.wanted]
+        self.wanted.update(dict.fromkeys(new))
+        return new
+
+    def lost(self, peer: ProcessId, due_s: float) -> None:
+        """Try a peer again at a time, if it is wanted."""
+        if peer in self.wanted:
+            self._due_s[peer] = due_s
 
     def drop(self, peer: ProcessId) -> None:
         """Try a peer no more: it is there."""

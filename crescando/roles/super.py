@@ -4,8 +4,11 @@ Rules of the file: a super never acts alone; it casts a vote, which takes
 effect at the position where a majority of the supers has voted (the routing
 configuration counts). Silence is measured from the last sign of life on the
 monotonic clock. A lost session alone starts a probe; a refused one means that
-nobody is there. One that lives but owes the leader confirmations for too long
-is voted upon too, and no sign of life takes that vote back while it does.
+nobody is there any more, if somebody was: who has never been heard may be about to start.
+Clients ask for their sessions themselves, since nobody can reach them over a
+network, and learn with each ping which supers there are. One that lives but owes
+the leader confirmations for too long is voted upon too, and no sign of life takes
+that vote back while it does.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ class SuperTiming:
     ping_s : float
         Spacing of pings.
     refusals : int
-        Refused sessions in a row that count as silence.
+        Refused sessions in a row that count as silence, of a process that has been heard.
     probe_s : float
         Spacing of attempts to reach a process that has refused a session.
     """
@@ -52,6 +55,7 @@ class _Watched:
     heard_s: float
     refusals: int = 0
     is_connected: bool = False
+    was_heard: bool = False
     is_accused: bool = False
     is_lagging: bool = False
     is_full: bool = False
@@ -87,6 +91,8 @@ class Super:
         self.suspicions = 0
         self._config_type = config_type
         self._watched: dict[ProcessId, _Watched] = {}
+        self._sessions: set[ProcessId] = set()
+        self._supers: tuple[ProcessId, ...] = ()
         self._initially = tuple(watched)
         self._ping_at_s = 0.0
         self._out = Output()
@@ -103,15 +109,17 @@ class Super:
         self._watch(self._initially, now_s)
 
     def on_connected(self, peer: ProcessId, now_s: float) -> None:
+        self._sessions.add(peer)
         if peer in self._watched:
             watched = self._watched[peer]
             watched.is_connected, watched.refusals = True, 0
             # A probe, not a sign of life: only an answer is one.
-            self._out.send.append((peer, Ping(now_s)))
+            self._ping(peer, now_s)
         else:
             self.multicast.on_connected(peer, now_s)
 
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
+        self._sessions.discard(peer)
         if peer in self._watched:
             self._watched[peer].is_connected = False
             self._connect(peer)
@@ -169,23 +177,29 @@ class Super:
     def _watch(self, processes: Sequence[ProcessId], now_s: float) -> None:
         for process in processes:
             if process not in self._watched and process != self.me:
-                self._watched[process] = _Watched(now_s)
+                # A client's session may be older than the news that it is a member.
+                self._watched[process] = _Watched(now_s, is_connected=process in self._sessions)
                 self._connect(process)
 
     def _connect(self, process: ProcessId) -> None:
         # Of two supers the first in name asks, so that they share one session.
-        if process.role != self.me.role or process > self.me:
+        if process.role != "client" and (process.role != self.me.role or process > self.me):
             self._out.connect.append(process)
+
+    def _ping(self, process: ProcessId, now_s: float) -> None:
+        supers = self._supers if process.role == "client" else ()
+        self._out.send.append((process, Ping(now_s, supers)))
 
     def _follow(self, config: Config, now_s: float) -> None:
         members = config.members()
         for process in [known for known in self._watched if known not in members]:
             del self._watched[process]
+        self._supers = tuple(sorted(process for process in members if process.role == self.me.role))
         self._watch(sorted(members), now_s)
 
     def _hear(self, peer: ProcessId, now_s: float) -> None:
         watched = self._watched[peer]
-        watched.heard_s, watched.refusals = now_s, 0
+        watched.heard_s, watched.refusals, watched.was_heard = now_s, 0, True
         if watched.is_accused and not watched.is_lagging:
             watched.is_accused = False
             self._vote(Trust(peer))
@@ -215,11 +229,12 @@ class Super:
             self._out.send.append((self.multicast.lead, ConfigRequest()))
         for process, watched in self._watched.items():
             if watched.is_connected:
-                self._out.send.append((process, Ping(now_s)))
+                self._ping(process, now_s)
             else:
                 self._connect(process)
             is_silent = now_s - watched.heard_s > self.timing.suspicion_s
-            if is_silent or watched.refusals >= self.timing.refusals:
+            is_gone = watched.was_heard and watched.refusals >= self.timing.refusals
+            if is_silent or is_gone:
                 self._accuse(process, watched)
 
     def _vote(self, vote: ConfigMessage) -> None:

@@ -33,10 +33,11 @@ from crescando.schema import DataType
 from crescando.types import FULL_RING, RING_MAX, KeyRange, MessageKind, ProcessId, Scope
 from tests.roles.stage import ScriptedMulticast, sent
 from tests.roles.test_storage import add, insert, read_all
-from tests.routing.worlds import storage
+from tests.routing.worlds import storage, super_
 
 ME, ROUTER = ProcessId("client", "me", 1), ProcessId("router", "r1", 1)
 S0, S1 = storage(0), storage(1)
+U1, U2 = super_(1), super_(2)
 LOW, HIGH = KeyRange(0, RING_MAX // 2), KeyRange(RING_MAX // 2 + 1, RING_MAX)
 LIMITS = ClientLimits(inquire_s=0.5)
 
@@ -821,6 +822,19 @@ def test_storages_are_attached_and_asked_for_again_when_lost() -> None:
 
 def test_pings_are_answered() -> None:
     assert sent(Desk().tell(S0, Ping(4.0)), Pong) == [Pong(4.0)]
+
+
+def test_sessions_are_kept_with_the_supers_that_pings_name() -> None:
+    desk = Desk()
+
+    assert desk.tell(U1, Ping(4.0, (U1, U2))).connect == [U1, U2]
+    assert desk.tell(U1, Ping(4.5, (U1, U2))).connect == []
+    desk.core.on_refused(U2, desk.now_s)
+    assert desk.pass_time(LIMITS.inquire_s).connect == [U2]
+
+    desk.tell(U1, Ping(5.0, (U1,)))
+    desk.core.on_refused(U2, desk.now_s)
+    assert desk.pass_time(LIMITS.inquire_s).connect == []
 
 
 def test_the_configuration_is_asked_of_the_leader_and_again_of_its_successor() -> None:

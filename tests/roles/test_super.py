@@ -111,8 +111,9 @@ def test_votes_are_numbered_consecutively() -> None:
     assert [batch.first for batch in watch.multicast.submitted] == [1, 2, 3]
 
 
-def test_refused_sessions_mean_that_nobody_is_there() -> None:
+def test_refused_sessions_mean_that_nobody_is_there_any_more() -> None:
     watch = Watch()
+    watch.core.on_message(S0, Pong(0.0), watch.now_s)
     for _ in range(TIMING.refusals - 1):
         watch.core.on_refused(S0, watch.now_s)
     watch.pass_time(0.5, alive=(S1, PEER))
@@ -122,6 +123,31 @@ def test_refused_sessions_mean_that_nobody_is_there() -> None:
     watch.pass_time(0.5, alive=(S1, PEER))
 
     assert watch.votes() == [Suspect(S0)]
+
+
+def test_who_was_never_heard_may_be_starting_and_is_given_time() -> None:
+    watch = Watch()
+    for _ in range(5 * TIMING.refusals):
+        watch.core.on_refused(S0, watch.now_s)
+    watch.pass_time(3.0, alive=(S1, PEER))
+    assert watch.votes() == []
+
+    watch.pass_time(0.5, alive=(S1, PEER))
+
+    assert watch.votes() == [Suspect(S0)]
+
+
+def test_a_client_asks_itself_for_its_session_and_is_told_who_the_supers_are() -> None:
+    watch = Watch()
+    watch.connect(CLIENT)
+    watch.core.on_message(ROUTER, ConfigState(0, CONFIG.encode()), watch.now_s)
+
+    output = watch.pass_time(0.5)
+
+    assert CLIENT not in output.connect
+    assert sent(output, Ping, to=CLIENT) == [Ping(0.5, tuple(sorted(CONFIG.supers)))]
+    watch.pass_time(3.5)
+    assert Suspect(CLIENT) in watch.votes()
 
 
 def test_a_sign_of_life_or_a_session_makes_refusals_count_anew() -> None:
@@ -159,9 +185,9 @@ def test_it_follows_who_is_a_member() -> None:
     watch.core.on_message(ROUTER, ConfigState(0, config.encode()), watch.now_s)
     output = watch.core.flush(watch.now_s)
 
-    assert {new, CLIENT, super_(0)} - set(output.connect) == {super_(0)}
+    assert {new, CLIENT, super_(0)} - set(output.connect) == {CLIENT, super_(0)}
     watch.pass_time(4.0, alive=(S0, S1, PEER, new, super_(0)))
-    assert watch.votes() == [Suspect(CLIENT)]
+    assert Suspect(CLIENT) in watch.votes()
 
 
 def test_one_that_is_no_member_any_more_is_left_alone() -> None:

@@ -208,7 +208,7 @@ def accusation(accuser: ProcessId, accused: ProcessId, number: int) -> Submissio
 @pytest.mark.parametrize(
     ("scenario", "reached"),
     [
-        (paused_destination, {"an outbox": 0.9, "on way": 0.5, "undecided": 0.4}),
+        (paused_destination, {"an outbox": 0.9, "on way": 0.5, "undecided": 0.35}),
         (stuck_engine, {"queue": 0.9, "an outbox": 0.5}),
         (deaf_client, {"outcomes": 0.5, "on way": 0.5}),
         (paused_router, {"learned values": 0.9, "votes": 0.9}),
