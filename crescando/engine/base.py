@@ -1,7 +1,7 @@
 """The contract of an engine, and the results it gives.
 
 An engine executes delivered operations in order, on the rows of the ring arcs
-it owns. Its outcome is a function of the operations and the rows alone: never
+it holds. Its outcome is a function of the operations and the rows alone: never
 of a clock, of chance, of other operations' presence or of its own layout.
 """
 
@@ -188,6 +188,59 @@ class Explained(msgspec.Struct, frozen=True, array_like=True):
     fault: str = ""
 
 
+class Piece(msgspec.Struct, frozen=True, array_like=True, tag="piece"):
+    """Some rows of one table on their way to another process.
+
+    Attributes
+    ----------
+    table, version : int
+        Of the schema that the columns follow.
+    position : ndarray of uint64, shape (n,)
+        Ring positions.
+    columns : tuple of Column, shape (n,)
+        Everything that is stored of a row: the schema's columns in its order and, of a
+        table without a primary key, its hidden key behind them.
+    """
+
+    table: int
+    version: int
+    position: U64
+    columns: tuple[Column, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        """What it takes in memory, about."""
+        return self.position.nbytes + sum(map(column_bytes, self.columns))
+
+
+class Image(Protocol):
+    """The rows of some ring ranges as they were when it was taken: no later write shows in it.
+
+    Attributes
+    ----------
+    n_rows, n_bytes : int
+        What it holds; bytes about.
+    n_pieces : int
+    """
+
+    @property
+    def n_rows(self) -> int: ...
+
+    @property
+    def n_bytes(self) -> int: ...
+
+    @property
+    def n_pieces(self) -> int: ...
+
+    def piece(self, index: int) -> Piece:
+        """Give some of the rows; equal for equal indices, whenever it is asked for."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the memory that later writes had to leave alone; called once."""
+        ...
+
+
 Cancelled = Callable[[], Collection[tuple[ProcessId, int]]]
 """Gives the reads, by sender and number, for whose answers nobody waits any more: the same
 object as long as nothing has changed. Called between two blocks."""
@@ -197,10 +250,40 @@ class Engine(Protocol):
     """Executes operations in order; see `crescando.engine.scan` for the shared scan."""
 
     def set_arcs(self, arcs: Sequence[KeyRange]) -> None:
-        """State the ring arcs this process owns: disjoint, ascending, not wrapping.
+        """State the ring arcs whose rows this engine holds: disjoint, ascending, not wrapping.
 
-        Called once, before any table exists (moves of arcs are a later concern).
+        Called between two batches, and before any table exists. Rows stay where an old
+        arc and a new one overlap, however both are cut; all others are deleted, and what
+        is new is empty.
         """
+        ...
+
+    def beside(self, arcs: Sequence[KeyRange]) -> Engine:
+        """Give an engine for further arcs, with the same tables and no rows.
+
+        It lags behind: what this one executes from now on it executes later, catalog
+        changes included, until `adopt` or until it is dropped. The two may share memory
+        and are never used at the same time.
+        """
+        ...
+
+    def take_in(self, piece: Piece) -> None:
+        """Add rows that another process's engine held, in arcs of this one."""
+        ...
+
+    def adopt(self, other: Engine) -> None:
+        """Take over the arcs and rows of an engine that was made by `beside` and has caught up.
+
+        The other one is not used any more.
+        """
+        ...
+
+    def image(self, scope: Scope) -> Image:
+        """Take an image of the rows in ranges that this engine holds; costs no copy of them."""
+        ...
+
+    def weigh(self, scope: Scope) -> tuple[int, int]:
+        """Give how many rows it holds in some ranges, and what they take in bytes, about."""
         ...
 
     def create_table(self, schema: TableSchema) -> None:

@@ -236,6 +236,10 @@ class Pool:
         starts, lengths = self._slices(codes)
         return self.texts.decode(starts, lengths)
 
+    def bytes_of(self, codes: NDArray[Any]) -> int:
+        """Give what some texts weigh."""
+        return int(self._slices(codes)[1].sum())
+
     def rebuilt(self, codes: I64) -> Pool:
         """Give a pool of some texts only; text ``codes[i]`` gets code i.
 

@@ -8,6 +8,7 @@ a list that is small beside the rows is left as it is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,33 +17,44 @@ from numpy.typing import NDArray
 from crescando.engine import kernels
 from crescando.engine.dictionary import Pool
 from crescando.engine.keys import I64, Mask
+from crescando.engine.segment import Stored
 from crescando.engine.statement import PHYSICAL, Column
-from crescando.engine.table import Segment, Table
+from crescando.engine.table import Table
 from crescando.schema import DataType
-from crescando.types import FULL_RING, KeyRange
+from crescando.types import FULL_RING, KeyRange, Scope
 
 RUN_ROWS = 32
 """Runs of so many rows, on average, are copied as what they are."""
 
 
-class Piece(NamedTuple):
-    """Rows of a segment, as a list of them or as runs."""
+class Extract(NamedTuple):
+    """Some rows of a segment or a still, as a list of them or as runs."""
 
-    segment: Segment
+    source: Stored
     n_rows: int
     rows: I64
     runs: list[slice]
 
-    def gather(self, source: NDArray[Any], target: NDArray[Any]) -> None:
-        """Copy the rows of one of the segment's arrays."""
+    def gather(self, array: NDArray[Any], target: NDArray[Any]) -> None:
+        """Copy the rows of one of the source's arrays."""
         if not self.runs:
-            target[:] = source[self.rows]
+            target[:] = array[self.rows]
             return
         start = 0
         for run in self.runs:
             stop = start + run.stop - run.start
-            target[start:stop] = source[run]
+            target[start:stop] = array[run]
             start = stop
+
+    def place_of(self, index: int) -> int:
+        """Give where in the source the row of some index lies."""
+        if not self.runs:
+            return int(self.rows[index])
+        for run in self.runs:
+            if index < run.stop - run.start:
+                return int(run.start) + index
+            index -= run.stop - run.start
+        raise IndexError(index)
 
 
 _NO_ROWS: I64 = np.zeros(0, np.int64)
@@ -50,46 +62,53 @@ _NO_ROWS: I64 = np.zeros(0, np.int64)
 
 def export_columns(table: Table, key_range: KeyRange) -> tuple[Column, ...]:
     """Give all columns, in the schema's order, of the rows in a ring range."""
-    pieces = [_inside(segment, key_range) for arc in table.segments for segment in arc]
-    pieces = [piece for piece in pieces if piece.n_rows]
-    return tuple(_column(table, column.id, pieces) for column in table.schema.columns)
+    scope = None if key_range == FULL_RING else (key_range,)
+    extracts = [extract(segment, scope, 0, segment.n_rows) for arc in table.segments for segment in arc]
+    extracts = [each for each in extracts if each.n_rows]
+    return tuple(_column(table, column.id, extracts) for column in table.schema.columns)
 
 
-def _inside(segment: Segment, key_range: KeyRange) -> Piece:
-    n_rows = segment.n_rows
-    if key_range == FULL_RING and segment.n_dead == 0:
-        return Piece(segment, n_rows, _NO_ROWS, [slice(0, n_rows)])
-    positions = segment.position[:n_rows]
-    inside = (positions >= np.uint64(key_range.low)) & (positions <= np.uint64(key_range.high))
-    if segment.n_dead:
-        inside &= segment.live_rows()
+def extract(source: Stored, scope: Scope | None, start: int, stop: int) -> Extract:
+    """Give those of the rows ``start:stop`` that live and lie in a scope (None: anywhere)."""
+    inside = source.inside(scope, start, stop)
+    if inside is None:
+        return Extract(source, stop - start, _NO_ROWS, [slice(start, stop)])
     count = int(np.count_nonzero(inside))
     borders = (np.diff(inside, prepend=False, append=False)).nonzero()[0]
     if len(borders) * RUN_ROWS > 2 * count:
-        return Piece(segment, count, inside.nonzero()[0], [])
+        return Extract(source, count, inside.nonzero()[0] + start, [])
+    borders += start
     starts, stops = borders[::2].tolist(), borders[1::2].tolist()
-    return Piece(segment, count, _NO_ROWS, list(map(slice, starts, stops)))
+    return Extract(source, count, _NO_ROWS, list(map(slice, starts, stops)))
 
 
-def _column(table: Table, column_id: int, pieces: list[Piece]) -> Column:
-    kind = table.types[column_id]
-    n_rows = sum(piece.n_rows for piece in pieces)
-    values: NDArray[Any] = np.empty(n_rows, PHYSICAL[kind])
+def gather(
+    column_id: int, dtype: np.dtype[Any], extracts: Sequence[Extract]
+) -> tuple[NDArray[Any], Mask | None]:
+    """Give one column of some rows end to end, and where it is not NULL unless that is everywhere."""
+    n_rows = sum(each.n_rows for each in extracts)
+    values: NDArray[Any] = np.empty(n_rows, dtype)
     valid: Mask | None = None
     start = 0
-    for piece in pieces:
-        stop = start + piece.n_rows
-        piece.gather(piece.segment.data[column_id], values[start:stop])
-        mask = piece.segment.valid.get(column_id)
+    for each in extracts:
+        stop = start + each.n_rows
+        each.gather(each.source.data[column_id], values[start:stop])
+        mask = each.source.valid.get(column_id)
         if mask is not None:
             if valid is None:
                 valid = np.ones(n_rows, np.bool_)
-            piece.gather(mask, valid[start:stop])
+            each.gather(mask, valid[start:stop])
         start = stop
     if valid is not None and valid.all():
         valid = None
     if valid is not None:
         values[~valid] = 0
+    return values, valid
+
+
+def _column(table: Table, column_id: int, extracts: Sequence[Extract]) -> Column:
+    kind = table.types[column_id]
+    values, valid = gather(column_id, PHYSICAL[kind], extracts)
     pool = table.pools.get(column_id)
     return Column(kind, values, valid) if pool is None else _texts(values, valid, pool)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from crescando.engine.arcs import NONE, PART, WHOLE, cover_arc
 from crescando.engine.constants import Constants
 from crescando.engine.keys import I64, Mask
 from crescando.engine.operations import Members
@@ -20,8 +21,6 @@ from crescando.engine.plan import Plan
 from crescando.types import KeyRange, Scope
 
 U64 = NDArray[np.uint64]
-
-_NONE, _WHOLE, _PART = 0, 1, 2
 
 
 @dataclass(slots=True)
@@ -46,8 +45,8 @@ class Coverage:
 
     def __post_init__(self) -> None:
         # Asked for every block.
-        self._is_seen = (self.arcs != _NONE).all(axis=0).tolist()
-        self._is_cut = (self.arcs == _PART).any(axis=0).tolist()
+        self._is_seen = (self.arcs != NONE).all(axis=0).tolist()
+        self._is_cut = (self.arcs == PART).any(axis=0).tolist()
 
     def skipped(self, arc: int) -> Mask | None:
         """Give which operations see nothing of an arc, or None if all see some."""
@@ -55,7 +54,7 @@ class Coverage:
             return None
         blind = self._blind.get(arc)
         if blind is None:
-            blind = self._blind[arc] = self.arcs[self.scope, arc] == _NONE
+            blind = self._blind[arc] = self.arcs[self.scope, arc] == NONE
         return blind
 
     def inside(self, operations: I64, arc: int, positions: U64, rows: I64) -> Mask | None:
@@ -76,13 +75,13 @@ class Coverage:
 
     def visible(self, operations: I64, arcs: I64 | int, positions: U64) -> Mask | None:
         """Give which pairs of operation and row are in scope, or None if all are."""
-        if (self.arcs[:, arcs] == _WHOLE).all():
+        if (self.arcs[:, arcs] == WHOLE).all():
             return None
         cover = self.arcs[self.scope[operations], arcs]
-        if (cover == _WHOLE).all():
+        if (cover == WHOLE).all():
             return None
-        seen: Mask = cover == _WHOLE
-        cut = (cover == _PART).nonzero()[0]
+        seen: Mask = cover == WHOLE
+        cut = (cover == PART).nonzero()[0]
         numbers = self.scope[operations[cut]]
         for number in np.unique(numbers).tolist():
             pairs = cut[numbers == number]
@@ -125,20 +124,5 @@ def cover(members: Members, arcs: Sequence[KeyRange]) -> Coverage:
     table = np.zeros((len(members.scopes), len(arcs)), np.uint8)
     for row, key_ranges in enumerate(members.scopes):
         for column, arc in enumerate(arcs):
-            table[row, column] = _cover_arc(key_ranges, arc)
+            table[row, column] = cover_arc(key_ranges, arc)
     return Coverage(members.scope, tuple(members.scopes), table)
-
-
-def _cover_arc(scope: Scope, arc: KeyRange) -> int:
-    low = arc.low
-    touched = False
-    for start, stop in scope:
-        if stop < arc.low or start > arc.high:
-            continue
-        touched = True
-        # Ascending ranges cover the arc wholly if no position is left between them.
-        if start <= low:
-            low = max(low, stop + 1)
-    if low > arc.high:
-        return _WHOLE
-    return _PART if touched else _NONE

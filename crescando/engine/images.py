@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crescando.engine.keys import I64, Mask
+from crescando.engine.segment import Block, Segment
 from crescando.engine.statement import PHYSICAL
-from crescando.engine.table import Block, Segment, Table
+from crescando.engine.table import Table
 from crescando.engine.values import Value
 
 U64 = NDArray[np.uint64]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crescando.engine.arcs import arc_of
 from crescando.engine.conversion import domain_errors
 from crescando.engine.dictionary import Pool
 from crescando.engine.functions import Cause
@@ -23,8 +24,9 @@ from crescando.engine.index import PointIndex
 from crescando.engine.kernels.texts import mix
 from crescando.engine.keys import I64, order_keys
 from crescando.engine.partition import ring_positions
+from crescando.engine.segment import Block
 from crescando.engine.statement import Column, Kind
-from crescando.engine.table import HIDDEN_ORDINAL, HIDDEN_POSITION, Block, Table
+from crescando.engine.table import HIDDEN_ORDINAL, HIDDEN_POSITION, Table
 from crescando.engine.transactions import STEP_ROWS
 from crescando.engine.values import (
     Errors,
@@ -84,7 +86,7 @@ def arrive(group: Group, table: Table, arcs: Sequence[KeyRange]) -> Incoming:
     given = {column_id: [columns[place] for columns in rows] for place, column_id in enumerate(shape.columns)}
     partition_id = schema.column(schema.partition_key).id
     position = ring_positions(schema, Column.join(given[partition_id]))
-    arc = _arc_of(position, arcs)
+    arc = arc_of(position, arcs)
     owned: I64 | slice = slice(None)
     if len(arc) and int(arc.min()) < 0:
         owned = (arc >= 0).nonzero()[0]
@@ -106,26 +108,15 @@ def arrive(group: Group, table: Table, arcs: Sequence[KeyRange]) -> Incoming:
     )
 
 
-def _arc_of(position: U64, arcs: Sequence[KeyRange]) -> I64:
-    """Give the index of the arc each position lies in, or -1."""
-    if not arcs:
-        return np.full(len(position), -1)
-    lows = np.array([arc.low for arc in arcs], np.uint64)
-    highs = np.array([arc.high for arc in arcs], np.uint64)
-    place = np.searchsorted(lows, position, side="right") - 1
-    found: I64 = np.where((place >= 0) & (position <= highs[np.maximum(place, 0)]), place, -1)
-    return found
-
-
 def _gather(columns: list[Column], rows: I64 | slice, pool: Pool | None) -> Value:
     """Give the rows that are kept of several operations."""
     lengths = list(map(len, columns))
     if pool is None or isinstance(rows, np.ndarray) or sum(lengths) < _ROWS_ALONE * len(columns):
-        return _own(Column.join(columns), rows, pool)
-    return concatenate([_own(column, rows, pool) for column in columns], lengths)
+        return own(Column.join(columns), rows, pool)
+    return concatenate([own(column, rows, pool) for column in columns], lengths)
 
 
-def _own(column: Column, rows: I64 | slice, pool: Pool | None) -> Value:
+def own(column: Column, rows: I64 | slice, pool: Pool | None) -> Value:
     """Give the rows that are kept; only their texts enter the table's pool."""
     values = column.values[rows]
     valid = None if column.valid is None else column.valid[rows]

@@ -21,8 +21,9 @@ from crescando.engine.images import Origins
 from crescando.engine.incoming import KeySlots
 from crescando.engine.keys import I64, Mask
 from crescando.engine.reader import Reader
+from crescando.engine.segment import Block
 from crescando.engine.sharing import Sharing
-from crescando.engine.table import Block, Table
+from crescando.engine.table import Table
 from crescando.types import ProcessId
 
 

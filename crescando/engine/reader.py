@@ -25,8 +25,8 @@ from crescando.engine.operations import Members
 from crescando.engine.parallel import IN_TURN, Workers, run
 from crescando.engine.rejection import Failures
 from crescando.engine.rowset import AllRows, TopRows
+from crescando.engine.segment import Block
 from crescando.engine.statement import Column, ColumnRef, Scalar
-from crescando.engine.table import Block
 from crescando.engine.terms import evaluate
 from crescando.engine.values import Errors, Value, empty, first_cause, to_column
 from crescando.types import ProcessId, Scope

@@ -26,8 +26,8 @@ from crescando.engine.cutting import ANSWER_BYTES_MAX
 from crescando.engine.dictionary import Pool
 from crescando.engine.keys import I64, KEY_MAX, KEY_MIN, Mask
 from crescando.engine.parallel import IN_TURN, Workers, run
+from crescando.engine.segment import Block
 from crescando.engine.statement import PHYSICAL, ColumnRef, Sort, Term
-from crescando.engine.table import Block
 from crescando.engine.values import Value, as_integers, concatenate
 
 _PENDING_MIN = 1 << 14

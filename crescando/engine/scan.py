@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
 from crescando.engine.answers import Answers
-from crescando.engine.base import Cancelled, Explained, Results
+from crescando.engine.arcs import check_held, checked_arcs
+from crescando.engine.base import Cancelled, Engine, Explained, Piece, Results
 from crescando.engine.constants import Constants
 from crescando.engine.cycle import WIDE_BLOCK_ROWS, Cycle
 from crescando.engine.digest import digest_columns
@@ -25,13 +27,14 @@ from crescando.engine.group import Group, cover
 from crescando.engine.keys import Mask
 from crescando.engine.operations import Entry, Members, by_shape, last_position, merge
 from crescando.engine.parallel import IN_TURN, Workers
+from crescando.engine.pieces import ScanImage, take_in
 from crescando.engine.plan import Plan, make_plan
 from crescando.engine.statement import Column, Shape
 from crescando.engine.table import Table
 from crescando.engine.validate import StaleShape, validate_parameters
 from crescando.errors import InvariantError, StatementError
 from crescando.schema import TableSchema
-from crescando.types import NO_POSITION, KeyRange
+from crescando.types import NO_POSITION, KeyRange, Scope
 
 _PLANS_MAX = 4_096
 
@@ -67,18 +70,67 @@ class ScanEngine:
         self._evaluator = Evaluator()
         self._executed = int(NO_POSITION)
         self._counters = dict.fromkeys(_COUNTERS, 0)
+        self._main: ScanEngine | None = None
+        self._images: WeakSet[ScanImage] = WeakSet()
+        self._untidy: set[int] = set()
 
     def set_arcs(self, arcs: Sequence[KeyRange]) -> None:
-        """State the ring arcs this engine owns; see `engine.base.Engine.set_arcs`."""
-        if self._tables:
-            raise InvariantError("arcs are stated before any table exists")
-        self._arcs = tuple(KeyRange(*arc) for arc in arcs)
+        """State the ring arcs whose rows this engine holds; see `engine.base.Engine.set_arcs`."""
+        self._arcs = checked_arcs(arcs)
+        for table in self._tables.values():
+            table.set_arcs(self._arcs)
+        self._untidy.update(self._tables)
+
+    def beside(self, arcs: Sequence[KeyRange]) -> ScanEngine:
+        """Give an engine for further arcs; see `engine.base.Engine.beside`."""
+        if self._main is not None:
+            raise InvariantError("an engine beside another one has none beside itself")
+        other = ScanEngine(self._block_rows, self._workers)
+        other._main = self
+        # What depends on schemas alone is the same for both.
+        other._plans, other._evaluator = self._plans, self._evaluator
+        other.set_arcs(arcs)
+        for table in self._tables.values():
+            other.create_table(table.schema)
+        return other
+
+    def take_in(self, piece: Piece) -> None:
+        """Add rows that another process's engine held; see `engine.base.Engine.take_in`."""
+        table = self._tables.get(piece.table)
+        if table is None:
+            raise InvariantError(f"a piece of table {piece.table} came, which does not exist")
+        take_in(table, piece)
+
+    def adopt(self, other: Engine) -> None:
+        """Take over the arcs and rows of an engine beside this one; see `engine.base.Engine.adopt`."""
+        if not isinstance(other, ScanEngine) or other._main is not self:
+            raise InvariantError("an engine adopts only what was made beside it")
+        if other._tables.keys() != self._tables.keys():
+            raise InvariantError("the engine beside has not caught up: it has other tables")
+        arcs = checked_arcs(sorted((*self._arcs, *other._arcs)))
+        for table_id, table in self._tables.items():
+            table.adopt(other._tables[table_id])
+        self._arcs = arcs
+        self._images |= other._images
+        other._tables, other._arcs, other._main = {}, (), None
+
+    def image(self, scope: Scope) -> ScanImage:
+        """Take an image of the rows in some ring ranges; see `engine.base.Engine.image`."""
+        check_held(scope, self._arcs)
+        image = ScanImage(self._tables.values(), scope)
+        self._images.add(image)
+        return image
+
+    def weigh(self, scope: Scope) -> tuple[int, int]:
+        """Give rows and bytes of some ranges; see `engine.base.Engine.weigh`."""
+        weights = [table.weigh(scope) for table in self._tables.values()]
+        return sum(rows for rows, _ in weights), sum(n_bytes for _, n_bytes in weights)
 
     def create_table(self, schema: TableSchema) -> None:
         """Make an empty table with catalog ids set."""
         if schema.id in self._tables:
             raise InvariantError(f"table {schema.id} exists already")
-        self._tables[schema.id] = Table(schema, self._arcs)
+        self._tables[schema.id] = Table(schema, self._arcs, self._kin(schema.id))
 
     def drop_table(self, table: int) -> None:
         """Drop a table and free its rows."""
@@ -86,12 +138,18 @@ class ScanEngine:
 
     def alter_table(self, schema: TableSchema) -> None:
         """Take a table's next schema; see `engine.base.Engine.alter_table`."""
-        self._tables[schema.id].alter(schema)
+        self._tables[schema.id].alter(schema, self._kin(schema.id))
+
+    def _kin(self, table: int) -> Table | None:
+        """Give the table of the main engine that one of ours shares texts with, if there is one."""
+        return None if self._main is None else self._main._tables.get(table)
 
     def execute(self, operations: Sequence[Entry], cancelled: Cancelled | None = None) -> list[Results]:
         """Execute operations, as if one at a time; see `engine.base.Engine.execute`."""
         if not operations:
             return []
+        if self._untidy and (untidy := self._tables.get(self._untidy.pop())) is not None:
+            untidy.compact()
         answers = Answers(list(map(attrgetter("sender"), operations)))
         by_table: dict[int, list[tuple[Shape, Members]]] = {}
         n_operations = 0
@@ -149,10 +207,21 @@ class ScanEngine:
         tables = self._tables.values()
         return {
             "rows": sum(table.n_rows for table in tables),
-            "bytes": sum(table.n_bytes for table in tables),
+            "bytes": sum(table.n_bytes for table in tables) + self._image_bytes(),
             **self._counters,
             "compactions": sum(table.n_compactions for table in tables),
         }
+
+    def _image_bytes(self) -> int:
+        """Give what is in memory for images only."""
+        kept: dict[int, int] = {}
+        for image in self._images:
+            kept |= image.array_bytes()
+        if kept:
+            for table in self._tables.values():
+                for array_id in table.array_ids():
+                    kept.pop(array_id, None)
+        return sum(kept.values())
 
     def _count(self, n_operations: int) -> None:
         counters = self._counters

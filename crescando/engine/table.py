@@ -1,25 +1,31 @@
 """A table's rows in memory: segments of columns, one list of segments per ring arc.
 
-Rules of the file: segments are preallocated and never grow, so that appending
-copies nothing; a row's place is nobody's business but the engine's. Deleted
-rows are tombstones until their segment is compacted, which happens between
-cycles only. Strings are codes of one pool per column. No index is kept.
+Rules of the file: a row's place is nobody's business but the engine's, which
+re-cuts the arcs when it is told to. Deleted rows are tombstones until their
+segment is compacted, which happens between cycles only. Strings are codes of
+one pool per column. A table *beside* another one, its *kin*, has rows of the
+same table in further arcs and shares the kin's pools; while there is one, codes
+keep their meaning: no pool is cleared of unused texts. No index is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
+from operator import itemgetter
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crescando.engine.arcs import NONE, WHOLE, arc_of, cover_arc
 from crescando.engine.dictionary import Pool
-from crescando.engine.keys import I64, Mask
+from crescando.engine.keys import I64
+from crescando.engine.segment import Block, Segment, code_dtype
 from crescando.engine.statement import PHYSICAL
 from crescando.engine.values import Value, new_pool
+from crescando.errors import InvariantError
 from crescando.schema import DataType, TableSchema
-from crescando.types import KeyRange
+from crescando.types import KeyRange, Scope
 
 U64 = NDArray[np.uint64]
 
@@ -37,206 +43,35 @@ HIDDEN_POSITION, HIDDEN_ORDINAL = -1, -2
 the insert in the order, and the row's ordinal in it."""
 
 
-def code_dtype(n_codes: int) -> np.dtype[Any]:
-    """Give the narrowest type that holds codes of a pool of so many texts."""
-    if n_codes <= 1 << 8:
-        return np.dtype(np.uint8)
-    return np.dtype(np.int16 if n_codes <= 1 << 15 else np.int32)
-
-
-class Segment:
-    """Some rows of one arc, column by column.
-
-    Attributes
-    ----------
-    arc : int
-        Index of the arc in the engine's list.
-    data : dict of int to ndarray, shape (capacity,)
-        Physical values by column id; codes in the narrowest type that holds them.
-    coded : set of int
-        Columns of codes.
-    valid : dict of int to ndarray of bool
-        Only of columns in which a NULL was ever stored.
-    position : ndarray of uint64, shape (capacity,)
-        Ring positions.
-    alive : ndarray of bool, shape (capacity,), or None
-        None while no row is a tombstone.
-    n_rows, n_dead : int
-        Rows in use, and how many of them are tombstones.
-    """
-
-    __slots__ = (
-        "_n_touched",
-        "alive",
-        "arc",
-        "capacity",
-        "coded",
-        "data",
-        "n_dead",
-        "n_rows",
-        "position",
-        "valid",
-    )
-
-    def __init__(self, arc: int, capacity: int, types: dict[int, DataType]) -> None:
-        self.arc = arc
-        self.capacity = capacity
-        # Codes are as narrow as they can be and widened by the first that does not fit; see `store`.
-        self.data = {
-            key: np.empty(capacity, np.uint8 if kind.is_textual else PHYSICAL[kind])
-            for key, kind in types.items()
-        }
-        self.coded = {key for key, kind in types.items() if kind.is_textual}
-        self.valid: dict[int, Mask] = {}
-        self.position: U64 = np.empty(capacity, np.uint64)
-        self.alive: Mask | None = None
-        self.n_rows = 0
-        self.n_dead = 0
-        self._n_touched = 0
-
-    @property
-    def n_bytes(self) -> int:
-        """What the rows take; pages that were never written take no memory."""
-        per_row = sum(array.itemsize for array in self.data.values()) + self.position.itemsize
-        per_row += len(self.valid) + (self.alive is not None)
-        return per_row * max(self.n_rows, self._n_touched)
-
-    def store(self, column_id: int, rows: I64 | slice, values: NDArray[Any], valid: Mask | None) -> None:
-        """Write values of one column into some rows."""
-        array = self.data[column_id]
-        if column_id in self.coded and len(values):
-            array = self._widened(column_id, int(values.max()))
-        array[rows] = values
-        mask = self.valid.get(column_id)
-        if mask is None:
-            if valid is None or valid.all():
-                return
-            mask = self.valid[column_id] = np.ones(self.capacity, np.bool_)
-        mask[rows] = True if valid is None else valid
-
-    def _widened(self, column_id: int, code: int) -> NDArray[Any]:
-        """Give the array of a column of codes, with room for one of them."""
-        array = self.data[column_id]
-        dtype = code_dtype(code + 1)
-        if dtype.itemsize > array.dtype.itemsize:
-            wider = np.empty(self.capacity, dtype)
-            wider[: self.n_rows] = array[: self.n_rows]
-            array = self.data[column_id] = wider
-        return array
-
-    def recode(self, column_id: int, codes: NDArray[Any], dtype: np.dtype[Any]) -> None:
-        """Put other codes in the place of a column's, one for each."""
-        recoded = np.empty(self.capacity, dtype)
-        recoded[: self.n_rows] = codes[self.data[column_id][: self.n_rows]]
-        self.data[column_id] = recoded
-
-    def add_column(self, column_id: int, kind: DataType) -> None:
-        """Take in a column that is NULL in every row."""
-        if kind.is_textual:
-            self.coded.add(column_id)
-        self.data[column_id] = np.zeros(self.capacity, np.uint8 if kind.is_textual else PHYSICAL[kind])
-        self.valid[column_id] = np.zeros(self.capacity, np.bool_)
-
-    def drop_column(self, column_id: int) -> None:
-        """Forget a column and its values."""
-        self.coded.discard(column_id)
-        self.data.pop(column_id, None)
-        self.valid.pop(column_id, None)
-
-    def live_rows(self) -> Mask:
-        """Give which rows live; shape (n_rows,)."""
-        return np.ones(self.n_rows, np.bool_) if self.alive is None else self.alive[: self.n_rows]
-
-    def kill(self, rows: I64) -> None:
-        """Make tombstones of some live rows."""
-        if self.alive is None:
-            self.alive = np.ones(self.capacity, np.bool_)
-        self.alive[rows] = False
-        self.n_dead += len(rows)
-
-    def take_over(self, other: Segment, start: int) -> int:
-        """Copy rows of another segment, from one on, while there is room; gives how many."""
-        count = min(self.capacity - self.n_rows, other.n_rows - start)
-        source, target = slice(start, start + count), slice(self.n_rows, self.n_rows + count)
-        for column_id, array in other.data.items():
-            mask = other.valid.get(column_id)
-            self.store(column_id, target, array[source], None if mask is None else mask[source])
-        self.position[target] = other.position[source]
-        self.n_rows += count
-        return count
-
-    def compact(self) -> None:
-        """Move the live rows together."""
-        kept = self.live_rows().nonzero()[0]
-        for array in (*self.data.values(), *self.valid.values(), self.position):
-            array[: len(kept)] = array[kept]
-        self.alive = None
-        self._n_touched = max(self._n_touched, self.n_rows)
-        self.n_rows, self.n_dead = len(kept), 0
-
-
-class Block:
-    """Consecutive rows of a segment, as a source of columns (see `engine.frame`)."""
-
-    __slots__ = ("pools", "segment", "start", "stop", "types")
-
-    def __init__(
-        self, segment: Segment, start: int, stop: int, types: dict[int, DataType], pools: dict[int, Pool]
-    ) -> None:
-        self.segment = segment
-        self.start = start
-        self.stop = stop
-        self.types = types
-        self.pools = pools
-
-    @property
-    def n_rows(self) -> int:
-        """How many rows, tombstones included."""
-        return self.stop - self.start
-
-    def column(self, column_id: int) -> Value:
-        """Give one column; shape (n_rows,)."""
-        valid = self.segment.valid.get(column_id)
-        return Value(
-            self.types[column_id],
-            self.segment.data[column_id][self.start : self.stop],
-            None if valid is None else valid[self.start : self.stop],
-            None,
-            self.pools.get(column_id),
-        )
-
-    def positions(self) -> U64:
-        """Give the ring positions; shape (n_rows,)."""
-        return self.segment.position[self.start : self.stop]
-
-    def live(self) -> Mask | None:
-        """Give which rows live, or None if all do."""
-        alive = self.segment.alive
-        return None if alive is None else alive[self.start : self.stop]
-
-
 class Table:
-    """All rows that one engine owns of a table.
+    """All rows that one engine has of a table.
 
     Parameters
     ----------
     schema : TableSchema
         With catalog ids.
-    arcs : sequence of KeyRange
+    arcs : tuple of KeyRange
         The engine's arcs, ascending.
+    kin : Table, optional
+        The table that this one is made beside.
     """
 
-    def __init__(self, schema: TableSchema, arcs: Sequence[KeyRange]) -> None:
+    def __init__(self, schema: TableSchema, arcs: tuple[KeyRange, ...], kin: Table | None = None) -> None:
         self.schema = schema
+        self._arcs = arcs
         self.types: dict[int, DataType] = {column.id: column.type for column in schema.columns}
         if not schema.primary_key:
             self.types[HIDDEN_POSITION] = self.types[HIDDEN_ORDINAL] = DataType.INT64
         self.key_ids = key_ids(schema)
-        self.pools = {c.id: new_pool(c.type) for c in schema.columns if c.type.is_textual}
+        self.pools = {c.id: _pool(c.id, c.type, kin) for c in schema.columns if c.type.is_textual}
         self.segments: list[list[Segment]] = [[] for _ in arcs]
         self.n_compactions = 0
         self.n_collections = 0
         self._pool_sizes: dict[int, int] = {}
+        self._is_beside = kin is not None
+        self._beside: WeakSet[Table] = WeakSet()
+        if kin is not None:
+            kin._beside.add(self)
 
     @property
     def n_rows(self) -> int:
@@ -250,11 +85,96 @@ class Table:
 
     @property
     def n_bytes(self) -> int:
-        """What segments and texts take, about."""
+        """What segments and texts take, about; texts of a table beside another are the other's."""
         segments = sum(segment.n_bytes for arc in self.segments for segment in arc)
-        return segments + sum(pool.n_bytes for pool in self.pools.values())
+        return segments + (0 if self._is_beside else self._text_bytes)
 
-    def alter(self, schema: TableSchema) -> None:
+    @property
+    def _text_bytes(self) -> int:
+        return sum(pool.n_bytes for pool in self.pools.values())
+
+    def weigh(self, scope: Scope) -> tuple[int, int]:
+        """Count the rows in a scope, and give what they take with their share of the texts, about."""
+        chosen = self.chosen(scope)
+        n_rows = sum(segment.count(within) for segment, within in chosen)
+        if n_rows == 0:
+            return 0, 0
+        n_bytes = sum(segment.n_bytes for segment, _ in chosen) * n_rows
+        n_bytes //= sum(segment.n_rows for segment, _ in chosen)
+        return n_rows, n_bytes + self._text_bytes * n_rows // self.n_rows
+
+    def chosen(self, scope: Scope) -> list[tuple[Segment, Scope | None]]:
+        """Give the segments that may have rows in a scope; None beside those that lie in it as they are."""
+        found: list[tuple[Segment, Scope | None]] = []
+        for arc, segments in zip(self._arcs, self.segments, strict=True):
+            covered = cover_arc(scope, arc)
+            if covered != NONE:
+                found += [(segment, None if covered == WHOLE else scope) for segment in segments]
+        return found
+
+    def set_arcs(self, arcs: tuple[KeyRange, ...]) -> None:
+        """Cut the rows at other arcs, and drop those that lie in none.
+
+        Segments stay as they are where an arc does, or lies within a new one; of the others one
+        is copied at a time.
+        """
+        n_rows = self.n_rows
+        before, self._arcs = zip(self._arcs, self.segments, strict=True), arcs
+        self.segments = [[] for _ in arcs]
+        for arc, segments in before:
+            meeting = [place for place, each in enumerate(arcs) if cover_arc((each,), arc) != NONE]
+            is_whole = len(meeting) == 1 and cover_arc((arcs[meeting[0]],), arc) == WHOLE
+            while segments:
+                segment = segments.pop(0)
+                if is_whole:
+                    self._place(segment, meeting[0])
+                elif meeting:
+                    self._divide(segment)
+        if self.n_rows < n_rows:
+            # Texts that went with them are looked for even if no new ones come.
+            self._pool_sizes.clear()
+
+    def _place(self, segment: Segment, arc: int) -> None:
+        segment.arc = arc
+        self.segments[arc].append(segment)
+
+    def _divide(self, segment: Segment) -> None:
+        """Put the rows of a segment into the arcs they lie in."""
+        place = arc_of(segment.position[: segment.n_rows], self._arcs)
+        place[~segment.live_rows()] = -1
+        counts = np.bincount(place[place >= 0], minlength=len(self._arcs))
+        for arc in counts.nonzero()[0].tolist():
+            if counts[arc] == segment.n_rows - segment.n_dead:
+                self._place(segment, arc)
+                return
+            rows = (place == arc).nonzero()[0]
+            while len(rows):
+                rows = rows[self._room(arc, len(rows)).take_over(segment, rows) :]
+
+    def adopt(self, other: Table) -> None:
+        """Take over the arcs and segments of a table that was made beside this one.
+
+        Raises
+        ------
+        InvariantError
+            If their schemas or pools differ.
+        """
+        if self.schema != other.schema:
+            raise InvariantError(f"table {self.schema.name!r} was not caught up with: its schemas differ")
+        if any(pool is not other.pools[column_id] for column_id, pool in self.pools.items()):
+            raise InvariantError(f"table {self.schema.name!r} has other texts than the one beside it")
+        held = sorted(
+            [*zip(self._arcs, self.segments, strict=True), *zip(other._arcs, other.segments, strict=True)],
+            key=itemgetter(0),
+        )
+        self._arcs, self.segments = tuple(arc for arc, _ in held), [segments for _, segments in held]
+        for place, segments in enumerate(self.segments):
+            for segment in segments:
+                segment.arc = place
+        other._arcs, other.segments = (), []
+        self._beside.discard(other)
+
+    def alter(self, schema: TableSchema, kin: Table | None = None) -> None:
         """Take the table's next schema: new columns are NULL, missing ones are forgotten."""
         before = {column.id: column.type for column in self.schema.columns}
         after = {column.id: column.type for column in schema.columns}
@@ -267,7 +187,7 @@ class Table:
         for column_id in sorted(after.keys() - before.keys()):
             kind = self.types[column_id] = after[column_id]
             if kind.is_textual:
-                self.pools[column_id] = new_pool(kind)
+                self.pools[column_id] = _pool(column_id, kind, kin)
             for segment in self._all_segments():
                 segment.add_column(column_id, kind)
         self.schema = schema
@@ -275,6 +195,11 @@ class Table:
     def _all_segments(self) -> Iterator[Segment]:
         for arc in self.segments:
             yield from arc
+
+    def array_ids(self) -> Iterator[int]:
+        """Give what the arrays of all segments are known by."""
+        for segment in self._all_segments():
+            yield from segment.array_ids()
 
     def blocks(self, n_rows_max: int) -> Iterator[Block]:
         """Give all rows in blocks, arc by arc."""
@@ -318,7 +243,7 @@ class Table:
         """
         done = 0
         while done < len(positions):
-            segment = self._room(arc)
+            segment = self._room(arc, len(positions) - done)
             count = min(segment.capacity - segment.n_rows, len(positions) - done)
             target = slice(segment.n_rows, segment.n_rows + count)
             source = slice(done, done + count)
@@ -328,6 +253,10 @@ class Table:
             segment.position[target] = positions[source]
             segment.n_rows += count
             done += count
+
+    def arc_of(self, positions: U64) -> I64:
+        """Give the index of the arc each position lies in, or -1."""
+        return arc_of(positions, self._arcs)
 
     def take_in(self, arcs: I64, columns: dict[int, Value], positions: U64) -> None:
         """Add rows to the arcs they lie in; columns that are not given are NULL.
@@ -353,13 +282,13 @@ class Table:
             some = {column_id: value.take(rows) for column_id, value in columns.items()}
             self.append(arc, some, positions[rows])
 
-    def _room(self, arc: int) -> Segment:
-        """Give a segment of an arc with free rows."""
+    def _room(self, arc: int, n_rows: int) -> Segment:
+        """Give a segment of an arc with free rows, as many as are coming if it must be a new one."""
         segments = self.segments[arc]
         if segments and segments[-1].n_rows < segments[-1].capacity:
             return segments[-1]
         held = sum(segment.capacity for segment in segments)
-        capacity = min(max(held, SEGMENT_ROWS_MIN), SEGMENT_ROWS_MAX)
+        capacity = min(max(held, _power_above(n_rows), SEGMENT_ROWS_MIN), SEGMENT_ROWS_MAX)
         segments.append(Segment(arc, capacity, self.types))
         return segments[-1]
 
@@ -374,6 +303,8 @@ class Table:
                     segment.compact()
                     self.n_compactions += 1
             arc[:] = self._united([segment for segment in arc if segment.n_rows])
+        if self._is_beside or self._beside:
+            return
         for column_id, pool in self.pools.items():
             if len(pool) > self._pool_sizes.get(column_id, POOL_TEXTS_MIN):
                 self._collect(column_id, pool)
@@ -399,13 +330,13 @@ class Table:
         left = sum(each.n_rows for each in moving)
         united: list[Segment] = []
         for each in moving:
-            done = 0
-            while done < each.n_rows:
+            rows = np.arange(each.n_rows)
+            while len(rows):
                 if not united or united[-1].n_rows == united[-1].capacity:
-                    capacity = max(1 << (left - 1).bit_length(), SEGMENT_ROWS_MIN)
+                    capacity = max(_power_above(left), SEGMENT_ROWS_MIN)
                     united.append(Segment(last.arc, min(capacity, SEGMENT_ROWS_MAX), self.types))
-                count = united[-1].take_over(each, done)
-                done, left = done + count, left - count
+                count = united[-1].take_over(each, rows)
+                rows, left = rows[count:], left - count
         return [*(each for each in full if each not in moving), *united, last]
 
     def _collect(self, column_id: int, pool: Pool) -> None:
@@ -432,6 +363,17 @@ class Table:
             pool = self.pools[column_id] = pool.rebuilt(kept)
             self.n_collections += 1
         self._pool_sizes[column_id] = max(2 * len(kept), 3 * len(pool) // 2, POOL_TEXTS_MIN)
+
+
+def _pool(column_id: int, kind: DataType, kin: Table | None) -> Pool:
+    """Give a column's pool: the kin's if it has one."""
+    shared = None if kin is None else kin.pools.get(column_id)
+    return new_pool(kind) if shared is None else shared
+
+
+def _power_above(count: int) -> int:
+    """Give the lowest power of two that is not below a positive number."""
+    return 1 << (count - 1).bit_length()
 
 
 def key_ids(schema: TableSchema) -> tuple[int, ...]:

@@ -16,8 +16,8 @@ from crescando.engine.dictionary import Pool
 from crescando.engine.heap import Texts
 from crescando.engine.kernels import searching
 from crescando.engine.kernels import texts as plain
+from crescando.engine.segment import code_dtype
 from crescando.engine.statement import Kind, Shape
-from crescando.engine.table import code_dtype
 from crescando.errors import TypeMismatchError
 from crescando.schema import DataType
 from tests.engine.workbench import Bench, apply, par, table

@@ -33,8 +33,8 @@ from crescando.engine.dictionary import Pool
 from crescando.engine.frame import Frame
 from crescando.engine.group import Coverage
 from crescando.engine.operations import singles
+from crescando.engine.segment import Block
 from crescando.engine.statement import Apply, Kind
-from crescando.engine.table import Block
 from crescando.engine.values import Value
 from tests.engine.differential import Play, Shares
 

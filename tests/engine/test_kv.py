@@ -203,12 +203,10 @@ def test_operations_that_cannot_be_executed_fail_alike() -> None:
     assert not written
 
 
-def test_arcs_are_stated_before_tables() -> None:
+def test_tables_are_stated_once() -> None:
     engine = KvEngine()
     engine.create_table(NUMBERS)
 
-    with pytest.raises(InvariantError):
-        engine.set_arcs([FULL_RING])
     with pytest.raises(InvariantError):
         engine.create_table(NUMBERS)
 

@@ -17,8 +17,8 @@ from crescando.engine.dictionary import Pool
 from crescando.engine.heap import Texts
 from crescando.engine.parallel import IN_TURN, Workers
 from crescando.engine.scan import ScanEngine
+from crescando.engine.segment import Block
 from crescando.engine.statement import Kind, Shape
-from crescando.engine.table import Block
 from crescando.scanning import Team
 from crescando.schema import DataType
 from crescando.types import FULL_RING, RING_MAX, KeyRange

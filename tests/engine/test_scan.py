@@ -336,12 +336,13 @@ def test_a_table_takes_its_next_schema() -> None:
     assert bench.read(apply("=", bench.col("n"), par(0, INT64)), 3, names=("t",)) == ["c"]
 
 
-def test_arcs_and_tables_are_stated_once() -> None:
+def test_tables_are_stated_once_and_arcs_in_order() -> None:
     bench = Bench(table())
-    with pytest.raises(InvariantError):
-        bench.engine.set_arcs([FULL_RING])
-    with pytest.raises(InvariantError):
+    with pytest.raises(InvariantError, match="exists already"):
         bench.engine.create_table(table())
+    for arcs in ([(0, 5), (5, 9)], [(6, 9), (0, 5)], [(3, 2)], [(0, RING_MAX + 1)]):
+        with pytest.raises(InvariantError, match="arc"):
+            bench.engine.set_arcs([KeyRange(*arc) for arc in arcs])
     assert ScanEngine().execute([]) == []
 
 

@@ -8,10 +8,22 @@ from typing import Any
 import numpy as np
 
 from crescando.engine.aggregate import accumulator_of
-from crescando.engine.base import AccessPath, Cancelled, Explained, Failed, Partials, Results, Rows
+from crescando.engine.arcs import check_held, checked_arcs
+from crescando.engine.base import (
+    AccessPath,
+    Cancelled,
+    Engine,
+    Explained,
+    Failed,
+    Partials,
+    Piece,
+    Results,
+    Rows,
+)
 from crescando.engine.constants import as_value
 from crescando.engine.digest import digest_columns
 from crescando.engine.kv.operators import canonical
+from crescando.engine.kv.pieces import VALUE_BYTES, KvImage, take_in
 from crescando.engine.kv.table import KvTable, ReadError
 from crescando.engine.operations import Entry, singles
 from crescando.engine.plan import Plan, make_plan
@@ -22,7 +34,7 @@ from crescando.engine.values import to_column
 from crescando.engine.written import Count, Written, join_written
 from crescando.errors import InvariantError, StatementError
 from crescando.schema import DataType, TableSchema
-from crescando.types import KeyRange, ProcessId
+from crescando.types import KeyRange, ProcessId, Scope
 
 _PLANS_MAX = 4_096
 
@@ -35,9 +47,6 @@ _COUNTERS = (
     "rows_scanned",
 )
 
-_VALUE_BYTES = 80
-"""About what one value of a row takes: a reference and a Python object."""
-
 
 class KvEngine:
     """An engine that keeps a dictionary per table; see `engine.base.Engine`."""
@@ -47,12 +56,53 @@ class KvEngine:
         self._tables: dict[int, KvTable] = {}
         self._plans: dict[tuple[bytes, int], Plan | Exception] = {}
         self._counters = dict.fromkeys(_COUNTERS, 0)
+        self._main: KvEngine | None = None
 
     def set_arcs(self, arcs: Sequence[KeyRange]) -> None:
-        """State the ring arcs this engine owns; see `engine.base.Engine.set_arcs`."""
-        if self._tables:
-            raise InvariantError("arcs are stated before any table exists")
-        self._arcs = tuple(KeyRange(*arc) for arc in arcs)
+        """State the ring arcs whose rows this engine holds; see `engine.base.Engine.set_arcs`."""
+        self._arcs = checked_arcs(arcs)
+        for table in self._tables.values():
+            table.set_arcs(self._arcs)
+
+    def beside(self, arcs: Sequence[KeyRange]) -> KvEngine:
+        """Give an engine for further arcs; see `engine.base.Engine.beside`."""
+        if self._main is not None:
+            raise InvariantError("an engine beside another one has none beside itself")
+        other = KvEngine()
+        other._main = self
+        other.set_arcs(arcs)
+        for table in self._tables.values():
+            other.create_table(table.schema)
+        return other
+
+    def take_in(self, piece: Piece) -> None:
+        """Add rows that another process's engine held; see `engine.base.Engine.take_in`."""
+        table = self._tables.get(piece.table)
+        if table is None:
+            raise InvariantError(f"a piece of table {piece.table} came, which does not exist")
+        take_in(table, piece)
+
+    def adopt(self, other: Engine) -> None:
+        """Take over the arcs and rows of an engine beside this one; see `engine.base.Engine.adopt`."""
+        if not isinstance(other, KvEngine) or other._main is not self:
+            raise InvariantError("an engine adopts only what was made beside it")
+        schemas, others = ({i: t.schema for i, t in each._tables.items()} for each in (self, other))
+        if schemas != others:
+            raise InvariantError("the engine beside has not caught up: its tables or schemas differ")
+        self._arcs = checked_arcs(sorted((*self._arcs, *other._arcs)))
+        for table_id, table in self._tables.items():
+            table.adopt(other._tables[table_id], self._arcs)
+        other._tables, other._arcs, other._main = {}, (), None
+
+    def image(self, scope: Scope) -> KvImage:
+        """Take an image of the rows in some ring ranges; see `engine.base.Engine.image`."""
+        check_held(scope, self._arcs)
+        return KvImage(self._tables.values(), scope)
+
+    def weigh(self, scope: Scope) -> tuple[int, int]:
+        """Give rows and bytes of some ranges; see `engine.base.Engine.weigh`."""
+        image = KvImage(self._tables.values(), scope)
+        return image.n_rows, image.n_bytes
 
     def create_table(self, schema: TableSchema) -> None:
         """Make an empty table with catalog ids set."""
@@ -119,7 +169,7 @@ class KvEngine:
         tables = self._tables.values()
         return {
             "rows": sum(map(len, tables)),
-            "bytes": sum(len(table) * len(table.schema.columns) * _VALUE_BYTES for table in tables),
+            "bytes": sum(len(table) * len(table.schema.columns) * VALUE_BYTES for table in tables),
             **self._counters,
             "compactions": 0,
         }

@@ -9,7 +9,7 @@ smallest cause counts, of several rows the smallest key is told.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from crescando.engine.statement import Column, Kind, Operation, Parameter, Retur
 from crescando.engine.transactions import STEP_ROWS
 from crescando.engine.values import to_column
 from crescando.engine.written import Count, Rejection
+from crescando.errors import InvariantError
 from crescando.schema import ColumnDef, DataType, TableSchema
 from crescando.types import KeyRange, Scope
 
@@ -33,7 +34,10 @@ Key = tuple[Any, ...]
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """A row: its values in the schema's order, its (perhaps hidden) key, and where it lies."""
+    """A row: its values in the schema's order, its (perhaps hidden) key, and where it lies.
+
+    The list of values is replaced when they change, never changed itself, so that images may keep it.
+    """
 
     values: list[Any]
     key: Key
@@ -120,10 +124,36 @@ class KvTable:
     """
 
     def __init__(self, schema: TableSchema, arcs: Sequence[KeyRange]) -> None:
-        self._arcs = arcs
-        self._lows = [arc.low for arc in arcs]
         self._rows: dict[Key, Row] = {}
         self._take(schema)
+        self.set_arcs(arcs)
+
+    def set_arcs(self, arcs: Sequence[KeyRange]) -> None:
+        """Take other arcs, and drop the rows that lie in none."""
+        self._arcs = arcs
+        self._lows = [arc.low for arc in arcs]
+        gone = [identity for identity, row in self._rows.items() if self._arc_of(row.position) < 0]
+        for identity in gone:
+            del self._rows[identity]
+
+    def add(self, row: Row) -> None:
+        """Add a row that another process's engine held.
+
+        Raises
+        ------
+        InvariantError
+            If it lies outside the arcs.
+        """
+        if self._arc_of(row.position) < 0:
+            raise InvariantError(
+                f"a row of table {self.schema.name!r} lies outside the arcs it is taken in to"
+            )
+        self._rows[_identity(row.key)] = row
+
+    def adopt(self, other: KvTable, arcs: Sequence[KeyRange]) -> None:
+        """Take over the rows of another table, which lie in others of the arcs."""
+        self._rows.update(other._rows)
+        self.set_arcs(arcs)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -241,13 +271,13 @@ class KvTable:
             assignments.append((place, self.schema.columns[place], term, assignment.term.type))
         for row, truth in self._matching(plan, operation):
             cause = truth if type(truth) is Cause else None
-            before = list(row.values)
+            before = row.values
             if cause is None:
                 values = [fit(column, term(row.values), kind) for _, column, term, kind in assignments]
                 cause = smallest_cause(values)
                 if cause is None:
-                    for (place, *_), value in zip(assignments, values, strict=True):
-                        row.values[place] = value
+                    places = (place for place, *_ in assignments)
+                    row.values = _replaced(before, zip(places, values, strict=True))
             tally.add(self._arc_of(row.position), row.key, cause, before, row.values)
 
     def _bring(self, operation: Operation, tally: Tally) -> None:
@@ -270,7 +300,7 @@ class KvTable:
                 # The only cause above this one is a NaN key's.
                 cause = Cause.NULL_VALUE if cause is None else min(cause, Cause.NULL_VALUE)
             known = self._rows.get(_identity(key))
-            before = None if known is None else list(known.values)
+            before = None if known is None else known.values
             row = Row(values, key, position)
             if cause is None:
                 cause = self._place(operation, row, given, lacks_value)
@@ -296,16 +326,22 @@ class KvTable:
             return None
         if operation.shape.kind is Kind.INSERT:
             return Cause.DUPLICATE_KEY
-        for column_id in given:
-            if column_id not in self._key_ids:
-                place = self._places[column_id]
-                known.values[place] = row.values[place]
+        places = (self._places[column_id] for column_id in given if column_id not in self._key_ids)
+        known.values = _replaced(known.values, ((place, row.values[place]) for place in places))
         return None
 
     def _arc_of(self, position: int) -> int:
         """Give the index of the arc that a position lies in, or -1."""
         arc = bisect_right(self._lows, position) - 1
         return arc if arc >= 0 and position <= self._arcs[arc].high else -1
+
+
+def _replaced(values: list[Any], new: Iterable[tuple[int, Any]]) -> list[Any]:
+    """Give the values of a row with others in some places."""
+    replaced = list(values)
+    for place, value in new:
+        replaced[place] = value
+    return replaced
 
 
 def _first(shape: Shape, operation: Operation, rows: list[list[Any]]) -> list[list[Any]]:

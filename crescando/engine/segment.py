@@ -1,0 +1,292 @@
+"""Rows in memory, column by column: segments, and stills of them.
+
+Rules of the file: segments are preallocated and never grow, so that appending
+copies nothing. A *still* is a segment as it was at one moment: it shares the
+segment's arrays, and whoever would write into rows that a still has makes a copy
+of that array first, once (copy on write); rows behind them are nobody's yet.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crescando.engine.arcs import lie_in
+from crescando.engine.dictionary import Pool
+from crescando.engine.keys import I64, Mask
+from crescando.engine.statement import PHYSICAL
+from crescando.engine.values import Value
+from crescando.schema import DataType
+from crescando.types import Scope
+
+U64 = NDArray[np.uint64]
+
+
+def code_dtype(n_codes: int) -> np.dtype[Any]:
+    """Give the narrowest type that holds codes of a pool of so many texts."""
+    if n_codes <= 1 << 8:
+        return np.dtype(np.uint8)
+    return np.dtype(np.int16 if n_codes <= 1 << 15 else np.int32)
+
+
+class Stored:
+    """Rows in memory, column by column.
+
+    Attributes
+    ----------
+    data : dict of int to ndarray, shape (capacity,)
+        Physical values by column id; codes in the narrowest type that holds them.
+    valid : dict of int to ndarray of bool
+        Only of columns in which a NULL was ever stored.
+    position : ndarray of uint64, shape (capacity,)
+        Ring positions.
+    alive : ndarray of bool, shape (capacity,), or None
+        None while no row is a tombstone.
+    n_rows, n_dead : int
+        Rows in use, and how many of them are tombstones.
+    """
+
+    __slots__ = ("alive", "data", "n_dead", "n_rows", "position", "valid")
+
+    alive: Mask | None
+    data: dict[int, NDArray[Any]]
+    n_dead: int
+    n_rows: int
+    position: U64
+    valid: dict[int, Mask]
+
+    def live_rows(self) -> Mask:
+        """Give which rows live; shape (n_rows,)."""
+        return np.ones(self.n_rows, np.bool_) if self.alive is None else self.alive[: self.n_rows]
+
+    def inside(self, scope: Scope | None, start: int, stop: int) -> Mask | None:
+        """Give which of the rows ``start:stop`` live and lie in a scope (None: anywhere); None if all do."""
+        alive = None if self.alive is None or not self.n_dead else self.alive[start:stop]
+        if scope is None:
+            return alive
+        inside = lie_in(self.position[start:stop], scope)
+        return inside if alive is None else inside & alive
+
+    def count(self, scope: Scope | None) -> int:
+        """Count the rows that live and lie in a scope."""
+        if scope is None:
+            return self.n_rows - self.n_dead
+        inside = self.inside(scope, 0, self.n_rows)
+        return self.n_rows if inside is None else int(np.count_nonzero(inside))
+
+    def _arrays(self) -> list[NDArray[Any]]:
+        own = [*self.data.values(), *self.valid.values(), self.position]
+        return own if self.alive is None else [*own, self.alive]
+
+
+class Still(Stored):
+    """A segment's rows as they were when it was made; see the rules of the file."""
+
+    __slots__ = ("__weakref__", "_ids")
+
+    def __init__(self, segment: Segment) -> None:
+        self.data = dict(segment.data)
+        self.valid = dict(segment.valid)
+        self.position = segment.position
+        self.alive = segment.alive
+        self.n_rows = segment.n_rows
+        self.n_dead = segment.n_dead
+        self._ids = frozenset(map(id, self._arrays()))
+
+    def has(self, array: NDArray[Any]) -> bool:
+        """Say whether it shares an array."""
+        # No other array can have the id as long as this one is kept here.
+        return id(array) in self._ids
+
+    def array_bytes(self) -> dict[int, int]:
+        """Give what its rows take in each array, by the array's id."""
+        return {id(array): array.itemsize * self.n_rows for array in self._arrays()}
+
+    def close(self) -> None:
+        """Let go of the arrays; the segment may write in them again."""
+        self.data, self.valid, self.alive = {}, {}, None
+        self.position = np.zeros(0, np.uint64)
+        self.n_rows = self.n_dead = 0
+        self._ids = frozenset()
+
+
+class Segment(Stored):
+    """Some rows of one arc, column by column; further attributes are those of `Stored`.
+
+    Attributes
+    ----------
+    arc : int
+        Index of the arc in the engine's list, as it is now.
+    capacity : int
+    coded : set of int
+        Columns of codes.
+    """
+
+    __slots__ = ("_n_touched", "_stills", "arc", "capacity", "coded")
+
+    def __init__(self, arc: int, capacity: int, types: dict[int, DataType]) -> None:
+        self.arc = arc
+        self.capacity = capacity
+        # Codes are as narrow as they can be and widened by the first that does not fit; see `store`.
+        self.data = {
+            key: np.empty(capacity, np.uint8 if kind.is_textual else PHYSICAL[kind])
+            for key, kind in types.items()
+        }
+        self.coded = {key for key, kind in types.items() if kind.is_textual}
+        self.valid = {}
+        self.position = np.empty(capacity, np.uint64)
+        self.alive = None
+        self.n_rows = 0
+        self.n_dead = 0
+        self._n_touched = 0
+        self._stills: tuple[weakref.ref[Still], ...] = ()
+
+    def still(self) -> Still:
+        """Give the rows as they are now; costs no copy until they are changed."""
+        still = Still(self)
+        self._stills = (*(each for each in self._stills if each() is not None), weakref.ref(still))
+        return still
+
+    def array_ids(self) -> set[int]:
+        """Give what its arrays are known by; good until one is replaced."""
+        return set(map(id, self._arrays()))
+
+    def _is_shared(self, array: NDArray[Any]) -> bool:
+        return any(still is not None and still.has(array) for still in (each() for each in self._stills))
+
+    @property
+    def n_bytes(self) -> int:
+        """What the rows take; pages that were never written take no memory."""
+        per_row = sum(array.itemsize for array in self.data.values()) + self.position.itemsize
+        per_row += len(self.valid) + (self.alive is not None)
+        return per_row * max(self.n_rows, self._n_touched)
+
+    def store(self, column_id: int, rows: I64 | slice, values: NDArray[Any], valid: Mask | None) -> None:
+        """Write values of one column into rows that are in use or, as a slice, behind them."""
+        array = self.data[column_id]
+        if column_id in self.coded and len(values):
+            array = self._widened(column_id, int(values.max()))
+        is_in_use = not isinstance(rows, slice)
+        if is_in_use and self._is_shared(array):
+            array = self.data[column_id] = self._copied(array)
+        array[rows] = values
+        mask = self.valid.get(column_id)
+        if mask is None:
+            if valid is None or valid.all():
+                return
+            mask = self.valid[column_id] = np.ones(self.capacity, np.bool_)
+        elif is_in_use and self._is_shared(mask):
+            mask = self.valid[column_id] = self._copied(mask)
+        mask[rows] = True if valid is None else valid
+
+    def _copied(self, array: NDArray[Any], dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
+        """Give an array with the values of the rows in use; the others hold anything."""
+        copied = np.empty(self.capacity, array.dtype if dtype is None else dtype)
+        copied[: self.n_rows] = array[: self.n_rows]
+        return copied
+
+    def _widened(self, column_id: int, code: int) -> NDArray[Any]:
+        """Give the array of a column of codes, with room for one of them."""
+        array = self.data[column_id]
+        dtype = code_dtype(code + 1)
+        if dtype.itemsize > array.dtype.itemsize:
+            array = self.data[column_id] = self._copied(array, dtype)
+        return array
+
+    def recode(self, column_id: int, codes: NDArray[Any], dtype: np.dtype[Any]) -> None:
+        """Put other codes in the place of a column's, one for each."""
+        recoded = np.empty(self.capacity, dtype)
+        recoded[: self.n_rows] = codes[self.data[column_id][: self.n_rows]]
+        self.data[column_id] = recoded
+
+    def add_column(self, column_id: int, kind: DataType) -> None:
+        """Take in a column that is NULL in every row."""
+        if kind.is_textual:
+            self.coded.add(column_id)
+        self.data[column_id] = np.zeros(self.capacity, np.uint8 if kind.is_textual else PHYSICAL[kind])
+        self.valid[column_id] = np.zeros(self.capacity, np.bool_)
+
+    def drop_column(self, column_id: int) -> None:
+        """Forget a column and its values."""
+        self.coded.discard(column_id)
+        self.data.pop(column_id, None)
+        self.valid.pop(column_id, None)
+
+    def kill(self, rows: I64) -> None:
+        """Make tombstones of some live rows."""
+        if self.alive is None:
+            self.alive = np.ones(self.capacity, np.bool_)
+        elif self._is_shared(self.alive):
+            self.alive = self.alive.copy()
+        self.alive[rows] = False
+        self.n_dead += len(rows)
+
+    def take_over(self, other: Segment, rows: I64) -> int:
+        """Copy rows of another segment, from the first on, while there is room; gives how many."""
+        source = rows[: self.capacity - self.n_rows]
+        target = slice(self.n_rows, self.n_rows + len(source))
+        for column_id, array in other.data.items():
+            mask = other.valid.get(column_id)
+            self.store(column_id, target, array[source], None if mask is None else mask[source])
+        self.position[target] = other.position[source]
+        self.n_rows += len(source)
+        return len(source)
+
+    def compact(self) -> None:
+        """Move the live rows together."""
+        kept = self.live_rows().nonzero()[0]
+        for arrays in (self.data, self.valid):
+            for column_id, array in arrays.items():
+                arrays[column_id] = self._compacted(array, kept)
+        self.position = self._compacted(self.position, kept)
+        self.alive = None
+        self._n_touched = max(self._n_touched, self.n_rows)
+        self.n_rows, self.n_dead = len(kept), 0
+
+    def _compacted(self, array: NDArray[Any], kept: I64) -> NDArray[Any]:
+        target = np.empty(self.capacity, array.dtype) if self._is_shared(array) else array
+        target[: len(kept)] = array[kept]
+        return target
+
+
+class Block:
+    """Consecutive rows of a segment, as a source of columns (see `engine.frame`)."""
+
+    __slots__ = ("pools", "segment", "start", "stop", "types")
+
+    def __init__(
+        self, segment: Segment, start: int, stop: int, types: dict[int, DataType], pools: dict[int, Pool]
+    ) -> None:
+        self.segment = segment
+        self.start = start
+        self.stop = stop
+        self.types = types
+        self.pools = pools
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows, tombstones included."""
+        return self.stop - self.start
+
+    def column(self, column_id: int) -> Value:
+        """Give one column; shape (n_rows,)."""
+        valid = self.segment.valid.get(column_id)
+        return Value(
+            self.types[column_id],
+            self.segment.data[column_id][self.start : self.stop],
+            None if valid is None else valid[self.start : self.stop],
+            None,
+            self.pools.get(column_id),
+        )
+
+    def positions(self) -> U64:
+        """Give the ring positions; shape (n_rows,)."""
+        return self.segment.position[self.start : self.stop]
+
+    def live(self) -> Mask | None:
+        """Give which rows live, or None if all do."""
+        alive = self.segment.alive
+        return None if alive is None else alive[self.start : self.stop]
