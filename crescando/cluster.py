@@ -11,14 +11,17 @@ import atexit
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 
+from crescando.administration.status import ClusterStatus, ProcessStatus
+from crescando.administration.verbs import Administration
 from crescando.assembly import Assembly
 from crescando.backend import LoopBackend
 from crescando.client.answer import Answer
 from crescando.client.merging import rows_answer
 from crescando.client.store import Store
+from crescando.client.waiting import TIMEOUT_S_DEFAULT
 from crescando.errors import CrescandoError, SpecError
 from crescando.hosting import Processes
 from crescando.loop import LoopThread
@@ -38,44 +41,7 @@ READ_REPLICA_S = 60.0
 """How long a replica may take to show all rows of a range."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessStatus:
-    """One process of a cluster.
-
-    Attributes
-    ----------
-    process : ProcessId
-    is_alive : bool
-    reason : str
-        Why it is not, if it is not.
-    """
-
-    process: ProcessId
-    is_alive: bool
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterStatus:
-    """A cluster at a glance.
-
-    Attributes
-    ----------
-    lead_router : ProcessId or None
-        The router that leads now, if one does.
-    position : int
-        Of the last message that router has learned.
-    routers, storages, supers : tuple of ProcessStatus
-    """
-
-    lead_router: ProcessId | None
-    position: int
-    routers: tuple[ProcessStatus, ...]
-    storages: tuple[ProcessStatus, ...]
-    supers: tuple[ProcessStatus, ...]
-
-
-class Cluster:
+class Cluster(Administration):
     """The processes of an embedded store.
 
     Made by `open`; reached as ``store.cluster``.
@@ -87,7 +53,10 @@ class Cluster:
         Of election jitter; chance does not otherwise enter. None: not fixed.
     """
 
-    def __init__(self, spec: ClusterSpec, *, seed: int | None = None) -> None:
+    def __init__(
+        self, spec: ClusterSpec, *, seed: int | None = None, timeout_s: float = TIMEOUT_S_DEFAULT
+    ) -> None:
+        super().__init__(self.connect, timeout_s=timeout_s)
         self.spec = spec
         self._assembly = Assembly(spec)
         self._loop = LoopThread("crescando")
@@ -134,25 +103,21 @@ class Cluster:
 
     # Administration.
 
-    def status(self) -> ClusterStatus:
-        """Give who is alive and who leads."""
-        return self._loop.call(self._status)
-
     def _status(self) -> ClusterStatus:
-        leader = self._processes.leader()
+        told = super()._status()
+        leader = self._loop.call(self._processes.leader)
+        # Who leads is known here, whoever the administrator's client believes to.
+        return replace(told, lead_router=None if leader is None else leader.me)
 
-        def of(processes: tuple[ProcessId, ...]) -> tuple[ProcessStatus, ...]:
-            known = ((process, self._processes[process]) for process in processes)
-            return tuple(ProcessStatus(p, state.is_running, state.reason) for p, state in known)
+    def _known_routers(self) -> tuple[ProcessStatus, ...]:
+        return self._loop.call(lambda: self._hosted("router"))
 
-        names = self._assembly.names
-        return ClusterStatus(
-            lead_router=None if leader is None else leader.me,
-            position=-1 if leader is None else leader.mseq.position,
-            routers=of(self._processes.of_role("router")),
-            storages=of(names.storages),
-            supers=of(names.supers),
-        )
+    def _known(self) -> tuple[ProcessStatus, ...]:
+        return self._loop.call(lambda: (*self._hosted("storage"), *self._hosted("super")))
+
+    def _hosted(self, role: str) -> tuple[ProcessStatus, ...]:
+        known = ((process, self._processes[process]) for process in self._processes.of_role(role))
+        return tuple(ProcessStatus(process, state.is_running, state.reason) for process, state in known)
 
     def kill(self, process: ProcessId | str) -> None:
         """Let a process fail silently, with everything in its memory.
@@ -274,6 +239,7 @@ class Cluster:
         if self.on_shutdown is not None:
             self.on_shutdown()
         deadline_s = time.monotonic() + timeout_s
+        self.leave(timeout_s)
         for backend in list(self._backends.values()):
             backend.abandon("the store was closed before the operation had an outcome")
 
@@ -347,7 +313,7 @@ def open(  # The verb that users know.
         spec = ClusterSpec(routers=routers, storages=storages, supers=supers, replication=replication)
     elif (routers, storages, supers, replication) != (1, 1, 1, 1):
         raise SpecError("give either a spec or the numbers of processes, not both")
-    cluster = Cluster(spec, seed=seed)
+    cluster = Cluster(spec, seed=seed, timeout_s=timeout_s)
     store = Store(
         cluster.default,
         connect=cluster.connect,

@@ -3,7 +3,7 @@
 ::
 
     CrescandoError
-    ├── SpecError                 the caller asked for something impossible at start-up
+    ├── SpecError                 the caller asked for a cluster that cannot be, or what none can do
     ├── ClosedError               the store, session or handle is closed
     ├── StatementError            the caller's statement is wrong; nothing was sent
     │   ├── UnknownTableError     has .table and .nearest
@@ -21,7 +21,8 @@
     │   ├── ReadCancelledError    the caller called a read off
     │   ├── ReadFailedError       a read met an erroneous row; it fails as a whole
     │   ├── ReadLostError         a read lost its owner and keeps its place; retry it
-    │   └── NoQuorumError         no majority of routers; nothing can be ordered
+    │   ├── NoQuorumError         no majority of routers; nothing can be ordered
+    │   └── MoveDroppedError      a change of the keyspace was dropped; the layout before it stands
     ├── ConfigError               a routing plug-in broke its contract; names the plug-in
     ├── TransportError
     │   ├── LocalProtocolError    we tried to send something illegal
@@ -44,7 +45,7 @@ class CrescandoError(Exception):
 
 
 class SpecError(CrescandoError):
-    """The caller asked for something impossible at start-up."""
+    """The caller asked for a cluster that cannot be, or for what no cluster can do."""
 
 
 class ClosedError(CrescandoError):
@@ -304,6 +305,25 @@ class NoQuorumError(OperationError):
             f"{self.reason}, so nothing can be ordered; bring a majority of the routers back "
             "(status() names those that are down), and the store goes on by itself"
         )
+
+
+class MoveDroppedError(OperationError):
+    """A change of the keyspace was dropped: the layout before it stands, and no row was lost.
+
+    Parameters
+    ----------
+    reason : str
+        Who or what dropped it.
+    """
+
+    applied: Applied = "no"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the change was dropped, and the layout before it stands: {self.reason}"
 
 
 class ConfigError(CrescandoError):

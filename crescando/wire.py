@@ -49,6 +49,8 @@ from crescando.roles.messages import (
     Pong,
     ReadReplica,
     Taken,
+    Weigh,
+    Weighs,
 )
 from crescando.routing.ecast.messages import (
     Batch,
@@ -128,6 +130,8 @@ WireMessage = (
     | Pong
     | ReadReplica
     | Taken
+    | Weigh
+    | Weighs
 )
 
 _DTYPES = tuple(map(np.dtype, ("|b1", "|i1", "|u1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f4", "<f8")))

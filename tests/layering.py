@@ -44,7 +44,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("roles",),
     ("wire", "spec"),
     ("assembly", "backend", "hosting"),
-    ("router_group",),
+    ("router_group", "administration"),
     ("cluster", "testing"),
     ("",),
     ("demo",),

@@ -92,6 +92,20 @@ class Explains(msgspec.Struct, frozen=True, array_like=True, tag="explains"):
     explanation: Explanation
 
 
+class Weigh(msgspec.Struct, frozen=True, array_like=True, tag="weigh"):
+    """Ask a storage process how much it holds of some ranges, as executed so far."""
+
+    request: int
+    ranges: Scope
+
+
+class Weighs(msgspec.Struct, frozen=True, array_like=True, tag="weighs"):
+    """The answer to `Weigh`: rows and bytes, range by range; none if too much is asked."""
+
+    request: int
+    weights: tuple[tuple[int, int], ...]
+
+
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag="ping"):
     """A super asks for a sign of life; a client it tells who the supers are."""
 

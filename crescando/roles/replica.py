@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from crescando.client.base import Groups, Piece, ReadOutcome
 from crescando.errors import CrescandoError
 from crescando.roles.completion import Completion
+from crescando.roles.messages import Explains, Weighs
 from crescando.types import Position, ProcessId
+
+Answer = Explains | Weighs
+"""What answers a question that is no read."""
 
 
 def no_session(token: int, process: ProcessId) -> Completion:
@@ -38,9 +41,10 @@ class ReplicaReads:
         self._open[request] = (token, process)
         return request
 
-    def answered(self, request: int, outcome: Any) -> list[Completion]:
+    def answered(self, message: Answer) -> list[Completion]:
         """Give what the answer to a question ends."""
-        token = self.take(-request)
+        token = self.take(-message.request)
+        outcome = message.explanation if isinstance(message, Explains) else message
         return [] if token is None else [Completion(token, outcome=outcome)]
 
     def is_open(self, number: int) -> bool:

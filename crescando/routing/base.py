@@ -308,6 +308,11 @@ class Multicast(Protocol):
         ...
 
     @property
+    def routers(self) -> tuple[ProcessId, ...]:
+        """The routers as far as this process has heard."""
+        ...
+
+    @property
     def lead(self) -> ProcessId | None:
         """The router believed to lead, if there is one."""
         ...

@@ -106,6 +106,10 @@ class RecordedMulticast:
         return self.inner.n_unstable
 
     @property
+    def routers(self) -> tuple[ProcessId, ...]:
+        return self.inner.routers
+
+    @property
     def lead(self) -> ProcessId | None:
         return self.inner.lead
 

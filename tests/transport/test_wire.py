@@ -127,6 +127,8 @@ MESSAGES: list[Any] = [
     ),
     direct.ReadReplica(1, 0, FULL_RING, (0, 1)),
     direct.Taken(2),
+    direct.Weigh(6, SCOPE),
+    direct.Weighs(6, ((10, 640), (0, 0))),
 ]
 
 ENCODED = [wire.encode(message) for message in MESSAGES]
