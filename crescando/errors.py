@@ -25,6 +25,8 @@
     │   └── MoveDroppedError      a change of the keyspace was dropped; the layout before it stands
     ├── ConfigError               a routing plug-in broke its contract; names the plug-in
     ├── TransportError
+    │   ├── CredentialsError      a key, certificate or list of them cannot be used; has .file
+    │   ├── SessionRefusedError   there is no session with a peer; has .peer and .is_permanent
     │   ├── LocalProtocolError    we tried to send something illegal
     │   └── RemoteProtocolError   the peer sent something illegal
     └── InvariantError            a bug in crescando, never the caller's fault; the node stops
@@ -332,6 +334,49 @@ class ConfigError(CrescandoError):
 
 class TransportError(CrescandoError):
     """Something about a channel went wrong."""
+
+
+class CredentialsError(TransportError):
+    """A key, a certificate or a list of certificates cannot be used.
+
+    Parameters
+    ----------
+    file : str
+        Where it is kept.
+    fault : str
+        What is wrong, and what mends it.
+    """
+
+    def __init__(self, file: str, fault: str) -> None:
+        super().__init__(file, fault)
+        self.file = file
+        self.fault = fault
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.fault}"
+
+
+class SessionRefusedError(TransportError):
+    """There is no session with a peer.
+
+    Parameters
+    ----------
+    peer : str
+        With whom one was asked for.
+    reason : str
+        Why there is none, and what mends it.
+    is_permanent : bool
+        Whether trying again is of no use until somebody changes a file or a setting.
+    """
+
+    def __init__(self, peer: str, reason: str, is_permanent: bool) -> None:
+        super().__init__(peer, reason, is_permanent)
+        self.peer = peer
+        self.reason = reason
+        self.is_permanent = is_permanent
+
+    def __str__(self) -> str:
+        return f"no session with {self.peer}: {self.reason}"
 
 
 class LocalProtocolError(TransportError):

@@ -3,12 +3,13 @@
 One closed union of typed structs: what is not in it cannot be sent, and what
 is malformed is refused as a whole. Arrays travel as an extension with their
 dtype; nothing that could carry code does. The messages of which there are many
-have a form of their own (`crescando.routing.packed`), and the same tag.
+have a form of their own (`crescando.routing.packed`), and the same tag. What a
+session lets through depends on the roles at its ends (`crescando.permits`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import reduce
 from operator import or_
 from typing import Any, TypeVar, get_args
@@ -37,6 +38,7 @@ from crescando.consensus.multipaxos.messages import (
 from crescando.engine.base import Results
 from crescando.engine.heap import Texts
 from crescando.errors import RemoteProtocolError
+from crescando.permits import PERMITS, SENDERS
 from crescando.roles.messages import (
     Answered,
     Attach,
@@ -83,6 +85,7 @@ from crescando.routing.packed import (
     unpack_delivery,
     unpack_submission,
 )
+from crescando.types import ProcessId
 
 WireMessage = (
     Accept[Batch]
@@ -247,10 +250,22 @@ _UNPACK: dict[type, Callable[[Any], Any]] = {
 }
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_encode_array)
-# Without a hook for them, the decoder itself sees to it that arrays are arrays.
-_DECODER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
-    reduce(or_, [_OWN_FORMS.get(kind, kind) for kind in get_args(WireMessage)]), ext_hook=_decode_array
-)
+
+_FORMS: dict[type[Any], Any] = {
+    getattr(kind, "__origin__", kind): _OWN_FORMS.get(kind, kind) for kind in get_args(WireMessage)
+}
+_TAGS = {kind.__struct_config__.tag: kind for kind in _FORMS}
+
+
+def _decoder_of(kinds: Iterable[type]) -> msgspec.msgpack.Decoder[Any]:
+    # Without a hook for them, the decoder itself sees to it that arrays are arrays.
+    return msgspec.msgpack.Decoder(reduce(or_, [_FORMS[kind] for kind in kinds]), ext_hook=_decode_array)
+
+
+_DECODER = _decoder_of(_FORMS)
+_DECODERS = {roles: _decoder_of(kinds) for roles, kinds in PERMITS.items()}
+
+Decode = Callable[[bytes | memoryview], Any]
 
 
 def encode(message: Any) -> bytes:
@@ -265,16 +280,61 @@ def encode_any(value: Any) -> bytes:
 
 
 def decode(data: bytes | memoryview) -> Any:
-    """Give the message that `encode` wrote; nothing of it refers to `data`.
+    """Give the message that `encode` wrote, whoever it is of; nothing of it refers to `data`.
 
     Raises
     ------
     RemoteProtocolError
         If the bytes are no message.
     """
+    return _decode(_DECODER, data)
+
+
+def decoder_for(sender: ProcessId, receiver: ProcessId) -> Decode | None:
+    """Give what decodes the messages of one process to another one.
+
+    A message that the sender's role may not send there is refused before it is
+    built, and so is one that names somebody else as its sender.
+
+    Returns
+    -------
+    callable or None
+        None if the two have nothing to say to one another.
+    """
+    decoder = _DECODERS.get((sender.role, receiver.role))
+    if decoder is None:
+        return None
+
+    def decode_permitted(data: bytes | memoryview) -> Any:
+        try:
+            message = _decode(decoder, data)
+        except RemoteProtocolError:
+            kind = _TAGS.get(_tag_of(data))
+            if kind is not None and kind not in PERMITS[sender.role, receiver.role]:
+                raise RemoteProtocolError(
+                    f"a {sender.role} may not send {kind.__name__} to a {receiver.role}"
+                ) from None
+            raise
+        named = SENDERS.get(type(message))
+        if named is not None and named(message) != sender:
+            raise RemoteProtocolError(f"a {type(message).__name__} of {named(message)} came from {sender}")
+        return message
+
+    return decode_permitted
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes | memoryview) -> Any:
     try:
-        message = _DECODER.decode(data)
+        message = decoder.decode(data)
         unpack = _UNPACK.get(type(message))
         return message if unpack is None else unpack(message)
     except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise RemoteProtocolError(f"malformed message: {error}") from error
+
+
+def _tag_of(data: bytes | memoryview) -> str:
+    """Give the tag of what may be a message: the short text behind the head of an array."""
+    head = bytes(data[:40])
+    at = {0xDC: 3, 0xDD: 5}.get(head[0], 1) if head else 0
+    n_bytes = head[at] & 0x1F if at < len(head) and head[at] >> 5 == 0b101 else 0
+    return head[at + 1 : at + 1 + n_bytes].decode(errors="replace")

@@ -42,7 +42,8 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("transport.inprocess", "transport.simulated", "transport.sockets"),
     ("client", "sql"),
     ("roles",),
-    ("wire", "spec"),
+    ("permits",),
+    ("wire", "spec", "certificates"),
     ("assembly", "backend", "hosting"),
     ("router_group", "administration"),
     ("cluster", "testing"),
@@ -60,7 +61,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "sql": (*VOCABULARY, "engine"),
     "roles": (*VOCABULARY, *CONTRACTS, "routing.ecast.messages", "routing.rubberband.messages"),
     "demo": (*VOCABULARY, "client", ""),
-    "cli": (*VOCABULARY, "client", "demo", ""),
+    "cli": (*VOCABULARY, "client", "demo", "certificates", ""),
 }
 """Layers that know only some of what lies below them.
 
@@ -102,6 +103,8 @@ HOMES = {
     "pyarrow": ("client",),
     "polars": ("client",),
     "rich": ("demo", "cli"),
+    "cryptography": ("certificates",),
+    "uvloop": ("loop",),
 }
 """Third-party packages that only one place may know."""
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.certificates import Authority
 from benchmarks.ordering.cores import Sender
 from benchmarks.ordering.embedded import Processes, assembly_of, until_ready
 from benchmarks.ordering.node import AddressBook, transport_of
 from benchmarks.peers.processes import Group
+from crescando.certificates import Authority
 from crescando.loop import Agenda
 from crescando.routing.ecast.application import Application
 from crescando.types import ProcessId
@@ -70,7 +70,7 @@ class Fleet:
             routers=shape.routers, storages=shape.storages, replication=shape.replication
         ).names
         self._tls = str(self._group.folder) if shape.is_secure else ""
-        self._authority = Authority(self._group.folder) if shape.is_secure else None
+        self._authority = Authority.create(self._group.folder) if shape.is_secure else None
 
     @property
     def sender(self) -> Sender:
@@ -107,7 +107,7 @@ class Fleet:
 
     def _spawn(self, process: ProcessId, *, is_new: bool = False) -> None:
         if self._authority is not None:
-            self._authority.issue(process)
+            self._authority.issue(f"{process.role}/{process.node}")
         order = {
             "me": process,
             "routers": self.shape.routers,
@@ -138,7 +138,7 @@ class Fleet:
     async def _add_sender(self, number: int) -> None:
         me = ProcessId("client", f"c{number}", 1)
         if self._authority is not None:
-            self._authority.issue(me)
+            self._authority.issue(f"{me.role}/{me.node}")
         transport = transport_of(self._book, me, self._tls)
         processes = Processes(transport, Agenda(asyncio.get_running_loop()))
         sender = Sender(me, Application(me, self._names.routers), creates=number == 0)

@@ -25,7 +25,8 @@ from crescando.loop import Agenda
 from crescando.process import ProcessCore
 from crescando.routing.ecast.application import Application
 from crescando.routing.ecast.router import Router
-from crescando.transport.handshake import Address, Tls
+from crescando.transport.credentials import FileCredentials
+from crescando.transport.handshake import Address
 from crescando.transport.sockets import SocketTransport
 from crescando.types import ProcessId
 
@@ -50,13 +51,12 @@ class AddressBook:
 
 def transport_of(book: AddressBook, me: ProcessId, tls_folder: str) -> SocketTransport:
     """Give the transport of one process; without a folder of certificates nothing is encrypted."""
-    tls: Tls | None = None
-    if tls_folder:
-        from benchmarks.certificates import contexts
-
-        tls = contexts(Path(tls_folder), me)
+    credentials = FileCredentials(Path(tls_folder, f"{me.role}-{me.node}.pem")) if tls_folder else None
     return SocketTransport(
-        asyncio.get_running_loop(), codec=(wire.encode, wire.decode), locate=book.locate, tls=tls
+        asyncio.get_running_loop(),
+        codec=(wire.encode, wire.decoder_for),
+        locate=book.locate,
+        credentials=credentials,
     )
 
 

@@ -106,7 +106,7 @@ class SimulatedCluster(World):
             VirtualTime(),
             rng,
             delay_s=rng.choice(((0.0002, 0.001), (0.0005, 0.02))),
-            codec=(wire.encode, wire.decode) if use_codec else None,
+            codec=(wire.encode, wire.decoder_for) if use_codec else None,
         )
         super().__init__(
             seed,

@@ -9,7 +9,7 @@ to the next session; the cores state their watermarks anew.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import UnionType
 from typing import Any, Protocol, get_args, get_type_hints
 
@@ -17,6 +17,15 @@ import msgspec
 import numpy as np
 
 from crescando.types import ProcessId
+
+Decode = Callable[[bytes | memoryview], Any]
+"""Gives the message in some bytes; copies what it keeps, and raises `RemoteProtocolError`."""
+
+Codec = tuple[Callable[[Any], bytes], Callable[[ProcessId, ProcessId], Decode | None]]
+"""An encoder, and what gives the decoder of a sender's messages to a receiver.
+
+None if the two have nothing to say to one another: they get no session.
+"""
 
 QUEUE_BYTES = 64 << 20
 """What may be on its way in one direction of a session: more than any credit lets a core send."""

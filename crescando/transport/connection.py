@@ -2,8 +2,9 @@
 
 Rules of the file: everything sent in one turn leaves in one write per
 connection; what waits unsent is bounded, beside one frame of any length, and
-a peer that does not take it loses the connection; the handler is told of the end exactly once, and of
-nothing after it. What frames mean is not known here.
+a peer that does not take it loses the connection; of a peer that has not proven
+who it is little is taken; the handler is told of the end exactly once, and of
+nothing after it but that the socket is gone. What frames mean is not known here.
 """
 
 from __future__ import annotations
@@ -16,11 +17,22 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from crescando.errors import RemoteProtocolError
+from crescando.transport.causes import CLOSED_IN_HANDSHAKE, PEER_CLOSED, Cause, cause_of
 from crescando.transport.framing import HEADER_BYTES, Body, FrameKind, Framer, header
 from crescando.transport.tls import TlsStream
 
 LINGER_S = 5.0
 """How long the last bytes of a closed connection may wait for the peer to take them."""
+
+PARTING_S = 1.0
+"""How long a peer that is turned down may take to hear why.
+
+A socket that is closed while something comes resets the connection, and what
+was on its way to the peer may be lost.
+"""
+
+STRANGER_BYTES_MAX = 65536
+"""What is taken of a peer before a session begins: far more than a TLS handshake takes."""
 
 RECEIVE_BYTES = 65536
 """Bytes asked of the system at once, where the loop lets one say so.
@@ -39,6 +51,10 @@ _MESSAGE = FrameKind.MESSAGE
 class Handler(Protocol):
     """Who is told of what happens on a connection."""
 
+    def connected(self, connection: Connection) -> None:
+        """Learn that there is a socket, and with whom nobody knows yet."""
+        ...
+
     def made(self, connection: Connection) -> None:
         """Learn that bytes can flow (after the TLS handshake, if there is one)."""
         ...
@@ -53,8 +69,12 @@ class Handler(Protocol):
         """
         ...
 
-    def ended(self, connection: Connection, why: str) -> None:
+    def ended(self, connection: Connection, cause: Cause) -> None:
         """Learn that the connection is over; told once."""
+        ...
+
+    def gone(self, connection: Connection) -> None:
+        """Learn that the socket of a connection that was made is closed; told once."""
         ...
 
     def unsent(self, connection: Connection) -> None:
@@ -76,6 +96,11 @@ class Connection(asyncio.Protocol):
         the next frame ends the connection: a frame of any length gets through.
     tls : TlsStream, optional
         Seals what is sent, and opens what is received.
+
+    Attributes
+    ----------
+    is_heard : bool
+        Whether something came since the handler set it to False.
     """
 
     def __init__(
@@ -98,8 +123,18 @@ class Connection(asyncio.Protocol):
         self._n_queued = 0
         self._n_left = 0
         self._n_longest = 0
+        self._n_strange = 0
+        self._first = b""
+        self._is_made = False
         self._is_up = False
         self._is_ended = False
+        self.is_heard = True
+
+    @property
+    def address(self) -> str:
+        """The address that the peer connects from, without its port; empty for a local socket."""
+        name = self._transport.get_extra_info("peername")
+        return str(name[0]) if isinstance(name, tuple) else ""
 
     @property
     def ssl_object(self) -> Any:
@@ -129,7 +164,7 @@ class Connection(asyncio.Protocol):
             self._n_longest = n_bytes
         if not self._queue:
             self._handler.unsent(self)
-        self._queue += header(kind, n_bytes), body
+        self._queue += header(kind, body), body
         self._n_queued += HEADER_BYTES + n_bytes
 
     def _has_room(self) -> bool:
@@ -166,7 +201,7 @@ class Connection(asyncio.Protocol):
         for at in range(0, len(data), SEAL_BYTES):
             transport.write(tls.seal(view[at : at + SEAL_BYTES]))
 
-    def close(self, why: str = "") -> None:
+    def close(self, why: str = "", *, is_permanent: bool = False) -> None:
         """End the connection after what was sent; nothing is received any more."""
         self.write()
         if self._is_ended:
@@ -178,21 +213,39 @@ class Connection(asyncio.Protocol):
             transport.close()
             if transport.get_write_buffer_size():
                 self._loop.call_later(LINGER_S, transport.abort)
-        self._end(why)
+        self._end(Cause(why, is_permanent))
 
-    def abort(self, why: str) -> None:
-        """End the connection now; what was not sent is lost."""
-        if not self._is_ended:
+    def part(self, why: str, *, is_permanent: bool = False) -> None:
+        """End the connection as `close` does, but stay until the peer has heard what was sent last."""
+        self.write()
+        if self._is_ended:
+            return
+        if self._is_up:
+            transport = self._transport
+            if self._tls is not None:
+                transport.write(self._tls.end())
+            if transport.can_write_eof():
+                transport.write_eof()
+                self._loop.call_later(PARTING_S, transport.abort)
+            else:
+                transport.close()
+        self._end(Cause(why, is_permanent))
+
+    def abort(self, why: str, *, is_permanent: bool = False) -> None:
+        """End the connection now; what was not sent is lost, also of one that is closed and lingers."""
+        if self._is_ended and self._is_made:
+            self._transport.abort()
+        elif not self._is_ended:
             self._queue.clear()
             self._n_queued = 0
             if self._is_up:
                 self._transport.abort()
-            self._end(why)
+            self._end(Cause(why, is_permanent))
 
-    def _end(self, why: str) -> None:
+    def _end(self, cause: Cause) -> None:
         self._is_up, self._is_ended = False, True
         # Never from within a call of the handler's own: it would not expect it.
-        self._loop.call_soon(self._handler.ended, self, why)
+        self._loop.call_soon(self._handler.ended, self, cause)
 
     # What the event loop calls.
 
@@ -204,7 +257,10 @@ class Connection(asyncio.Protocol):
                 raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(transport, "max_size"):
             transport.max_size = RECEIVE_BYTES
+        self._is_made = True
         self._is_up = not self._is_ended
+        if self._is_up:
+            self._handler.connected(self)
         if self._is_ended:
             self._transport.abort()
         elif self._tls is None:
@@ -214,18 +270,18 @@ class Connection(asyncio.Protocol):
 
     def _open(self, tls: TlsStream, data: bytes) -> bytes:
         """Give what is in sealed bytes, and send what TLS itself has to say."""
-        was_ready, fault, plain = tls.is_ready, "", b""
+        was_ready, fault, plain = tls.is_ready, None, b""
         try:
             if was_ready or data:
                 plain = tls.receive(data)
             else:
                 tls.shake()
         except ssl.SSLError as error:
-            fault = str(error)
+            fault = cause_of(error, self._first)
         if told := tls.outgoing():
             self._transport.write(told)
-        if fault:
-            self.close(fault)
+        if fault is not None:
+            self.part(fault.text, is_permanent=fault.is_permanent)
         elif tls.is_ready and not was_ready:
             self._handler.made(self)
         return plain
@@ -233,6 +289,10 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_ended:
             return
+        self.is_heard = True
+        if self._receive is None:
+            self._first = self._first or data[:4]
+            self._n_strange += len(data)
         if self._tls is not None:
             data = self._open(self._tls, data)
             if self._is_ended:
@@ -240,10 +300,12 @@ class Connection(asyncio.Protocol):
         try:
             self._framer.feed(data, self._take)
         except RemoteProtocolError as error:
-            self.abort(str(error))
+            self.abort(str(error), is_permanent=self._receive is None)
             return
         if self._tls is not None and self._tls.is_over:
-            self.close("the peer closed the connection")
+            self.close(PEER_CLOSED.text)
+        elif self._receive is None and self._n_strange > STRANGER_BYTES_MAX:
+            self.abort("the peer says much and not who it is")
 
     def _take(self, kind: FrameKind, body: Body) -> bool:
         if kind is _MESSAGE and self._receive is not None:
@@ -259,4 +321,7 @@ class Connection(asyncio.Protocol):
         if not self._is_ended:
             self._queue.clear()
             self._n_queued = 0
-            self._end(str(error) if error is not None else "the peer closed the connection")
+            is_shaking = self._tls is not None and not self._tls.is_ready
+            closed = CLOSED_IN_HANDSHAKE if is_shaking else PEER_CLOSED
+            self._end(Cause(str(error)) if error is not None else closed)
+        self._loop.call_soon(self._handler.gone, self)

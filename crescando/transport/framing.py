@@ -1,10 +1,10 @@
 """Frames on a byte stream: a fixed header, then a body; bytes in, frames out.
 
 Rules of the file: nothing of a frame is believed before its header is checked,
-and a frame that is too long is refused before a byte of its body is kept. What
-has arrived of an unfinished frame is kept in pieces and joined once. A long
-body is a view of what arrived: whoever keeps something of it takes a copy, so
-that it does not pin the rest.
+and a frame that is too long is refused before a byte of its body is kept; a body
+is taken once its checksum fits. What has arrived of an unfinished frame is kept
+in pieces and joined once. A long body is a view of what arrived: whoever keeps
+something of it takes a copy, so that it does not pin the rest.
 """
 
 from __future__ import annotations
@@ -12,16 +12,21 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from enum import IntEnum
+from zlib import crc32
 
 from crescando.errors import RemoteProtocolError
+from crescando.transport.causes import MAGIC_BYTES, spoken
 
-MAGIC = 0x4F445243
-"""The bytes ``CRDO``."""
+MAGIC = int.from_bytes(MAGIC_BYTES, "little")
 
-VERSION = 1
+VERSION = 2
 
-_HEADER = struct.Struct("<QQ")
-"""Magic (4 bytes), version (2) and kind (2) as one number; length of the body."""
+_HEADER = struct.Struct("<QII")
+"""Magic (4 bytes), version (2) and kind (2) as one number; length of the body; checksum.
+
+The checksum is over the body, and begins with kind and length: TLS proves who
+sent a frame, this that nothing between there and here has changed it.
+"""
 
 HEADER_BYTES = _HEADER.size
 
@@ -43,6 +48,15 @@ class FrameKind(IntEnum):
     CONFIRM = 4
     """The dialling side takes it too: the session begins."""
     MESSAGE = 5
+    """A message of the session."""
+    PROBE = 6
+    """Whoever sends it has heard nothing for a while."""
+    SIGN = 7
+    """The answer to a probe."""
+    WHO = 8
+    """Somebody who knows only an address asks whose it is."""
+    HERE = 9
+    """The answer: the processes that are reached through this connection."""
 
 
 _HEADS = {kind: MAGIC | VERSION << 32 | int(kind) << 48 for kind in FrameKind}
@@ -52,9 +66,10 @@ Take = Callable[[FrameKind, Body], bool]
 """Takes a frame, and says whether the next one is wanted."""
 
 
-def header(kind: FrameKind, n_bytes: int) -> bytes:
-    """Give the header of a frame whose body has `n_bytes`."""
-    return _HEADER.pack(_HEADS[kind], n_bytes)
+def header(kind: FrameKind, body: Body) -> bytes:
+    """Give the header of a frame."""
+    n_bytes = len(body)
+    return _HEADER.pack(_HEADS[kind], n_bytes, crc32(body, kind << 28 ^ n_bytes))
 
 
 class Framer:
@@ -68,7 +83,7 @@ class Framer:
 
     def __init__(self, body_bytes_max: int) -> None:
         self.body_bytes_max = body_bytes_max
-        self._pieces: list[bytes] = []
+        self._pieces: list[bytes | bytearray] = []
         self._n_kept = 0
         self._n_wanted = HEADER_BYTES
 
@@ -86,39 +101,56 @@ class Framer:
             stream is of no use any more.
         """
         if self._pieces:
-            self._pieces.append(data)
-            self._n_kept += len(data)
+            self._add(data)
             if self._n_kept < self._n_wanted:
                 return
             data = b"".join(self._pieces)
             self._pieces.clear()
         at, end = 0, len(data)
         while end - at >= HEADER_BYTES:
-            head, n_bytes = _HEADER.unpack_from(data, at)
+            head, n_bytes, checksum = _HEADER.unpack_from(data, at)
             kind = _KINDS.get(head)
             if kind is None or n_bytes > self.body_bytes_max:
-                raise self._fault_of(head, n_bytes)
+                raise self._fault_of(data[at : at + HEADER_BYTES], head, n_bytes)
             start = at + HEADER_BYTES
             stop = start + n_bytes
             if stop > end:
                 self._keep(data[at:], HEADER_BYTES + n_bytes)
                 return
-            if not take(kind, data[start:stop] if n_bytes < VIEW_BYTES else memoryview(data)[start:stop]):
+            body = data[start:stop] if n_bytes < VIEW_BYTES else memoryview(data)[start:stop]
+            if crc32(body, kind << 28 ^ n_bytes) != checksum:
+                raise RemoteProtocolError("a frame's checksum is wrong: it was changed on its way")
+            if not take(kind, body):
                 return
             at = stop
         if at < end:
+            if not data.startswith(MAGIC_BYTES[: end - at], at):
+                raise self._fault_of(data[at:], 0, 0)
             self._keep(data[at:], HEADER_BYTES)
 
     def _keep(self, rest: bytes, n_wanted: int) -> None:
-        self._pieces.append(rest)
-        self._n_kept, self._n_wanted = len(rest), n_wanted
+        self._n_kept, self._n_wanted = 0, n_wanted
+        self._add(rest)
 
-    def _fault_of(self, head: int, n_bytes: int) -> RemoteProtocolError:
+    def _add(self, piece: bytes) -> None:
+        self._n_kept += len(piece)
+        if len(piece) >= VIEW_BYTES:
+            self._pieces.append(piece)
+        elif self._pieces and isinstance(self._pieces[-1], bytearray):
+            # Whoever sends byte by byte must not have an object kept for each.
+            self._pieces[-1] += piece
+        else:
+            self._pieces.append(bytearray(piece))
+
+    def _fault_of(self, begin: bytes, head: int, n_bytes: int) -> RemoteProtocolError:
         version, kind = head >> 32 & 0xFFFF, head >> 48
         if head & 0xFFFFFFFF != MAGIC:
-            return RemoteProtocolError("not a frame of this protocol")
+            return RemoteProtocolError(spoken(begin) or "not a frame of this protocol")
         if version != VERSION:
-            return RemoteProtocolError(f"frame version {version}, but this process speaks {VERSION}")
+            return RemoteProtocolError(
+                f"frames of version {version}, but this process speaks {VERSION}: "
+                "bring both to one version of crescando"
+            )
         if head not in _KINDS:
             return RemoteProtocolError(f"unknown kind of frame {kind}")
         return RemoteProtocolError(f"a frame of {n_bytes} bytes; at most {self.body_bytes_max} are taken")

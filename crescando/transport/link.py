@@ -6,13 +6,15 @@ Rules of the file: state only; `sockets` decides what becomes of it.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from crescando.transport.base import Channel, Endpoint
+from crescando.transport.base import Channel, Decode, Endpoint
 from crescando.transport.connection import Connection
 from crescando.transport.framing import Body, FrameKind
+from crescando.transport.identity import Certificate
 from crescando.types import ProcessId
 
 Pair = tuple[ProcessId, ProcessId]
@@ -37,7 +39,7 @@ class SocketChannel(Channel):
         connection: Connection,
         *,
         encode: Callable[[Any], bytes],
-        decode: Callable[[Body], Any],
+        decode: Decode,
         forget: Callable[[SocketChannel], None],
     ) -> None:
         self.owner, self.peer = pair
@@ -72,6 +74,8 @@ class Link:
         Whose dial it is; None for one that was answered.
     attempt : int
         Which of the dialler's attempts.
+    question : asyncio.Future, optional
+        Who waits to hear what processes there are; then it becomes no session.
 
     Attributes
     ----------
@@ -79,20 +83,43 @@ class Link:
         Whose session it will be, as far as is known and still wanted.
     is_connected : bool
         Whether there is a `connection`.
+    certificate : Certificate or None
+        What the peer has proven; None without TLS.
+    decode : callable
+        What the peer may say, once the two are known.
     channel : SocketChannel or None
         The session, once it has begun.
+    ends_s : float
+        When the session ends in any case, by the calendar's clock.
+    heard_s : float
+        When it was last seen that something had come.
     timer : asyncio.TimerHandle or None
         The time limit of an answered handshake.
     """
 
-    def __init__(self, dialled: Pair | None, attempt: int) -> None:
+    def __init__(
+        self,
+        dialled: Pair | None,
+        attempt: int,
+        question: asyncio.Future[tuple[ProcessId, ...]] | None = None,
+    ) -> None:
         self.dialled = dialled
         self.attempt = attempt
+        self.question = question
         self.pair: Pair | None = dialled
         self.connection: Connection
         self.is_connected = False
+        self.certificate: Certificate | None = None
+        self.decode: Decode
         self.channel: SocketChannel | None = None
+        self.ends_s = math.inf
+        self.heard_s = 0.0
         self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the peer asked for it."""
+        return self.dialled is None and self.question is None
 
     def settle(self) -> None:
         """End the time limit: the handshake is over, one way or the other."""
@@ -103,7 +130,10 @@ class Link:
 
 @dataclass(slots=True, eq=False)
 class Dial:
-    """A session asked for and not yet had or refused; `link` is None while the other side's dial goes on."""
+    """A session asked for and not yet had or refused.
+
+    `link` is None while the other side's dial goes on, and before this one has begun.
+    """
 
     link: Link | None
     timer: asyncio.TimerHandle

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from crescando.transport.base import QUEUE_BYTES, Channel, Endpoint, Transport, weight_of
+from crescando.transport.base import QUEUE_BYTES, Channel, Codec, Endpoint, Transport, weight_of
 from crescando.types import ProcessId
 
 
@@ -125,7 +125,7 @@ class SimulatedChannel(Channel):
         if self.unread_bytes > self.network.queue_bytes:
             self.close()
             return
-        carried, weight = self.network.carry(message), weight_of(message)
+        carried, weight = self.network.carry(self, message), weight_of(message)
         self.unread_bytes += weight
 
         def read(endpoint: Endpoint) -> None:
@@ -163,7 +163,8 @@ class SimulatedNetwork(Transport):
     delay_s : tuple of float
         Least and greatest delay of one message on a healthy link.
     codec : tuple of callable, optional
-        Encoder and decoder through which every message goes.
+        Through which every message goes: an encoder, and what gives the decoder of a
+        sender's messages to a receiver, or None if they have nothing to say to one another.
     keep_arrived : int
         How many of the last messages of a session `repeat` may let arrive again.
     queue_bytes : int
@@ -181,7 +182,7 @@ class SimulatedNetwork(Transport):
         rng: random.Random,
         *,
         delay_s: tuple[float, float] = (0.0002, 0.002),
-        codec: tuple[Callable[[Any], bytes], Callable[[bytes], Any]] | None = None,
+        codec: Codec | None = None,
         keep_arrived: int = 0,
         queue_bytes: int = QUEUE_BYTES,
     ) -> None:
@@ -310,12 +311,14 @@ class SimulatedNetwork(Transport):
 
     # Carrying.
 
-    def carry(self, message: Any) -> Any:
+    def carry(self, channel: SimulatedChannel, message: Any) -> Any:
         """Give the message as the receiver will see it."""
         self.n_messages += 1
         if self._codec is None:
             return message
-        encode, decode = self._codec
+        encode, decoder_for = self._codec
+        decode = decoder_for(channel.owner, channel.peer)
+        assert decode is not None, f"{channel.owner} sends {channel.peer} a {type(message).__name__}"
         return decode(encode(message))
 
     def dispatch(self, near: SimulatedChannel, event: Callable[[Endpoint], None]) -> None:

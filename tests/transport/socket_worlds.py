@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 import tempfile
-from pathlib import Path
 
 import msgspec
+import pytest
 
 from crescando.errors import RemoteProtocolError
-from crescando.transport.handshake import Address, SocketLimits, Tls
+from crescando.transport.credentials import Credentials, FileCredentials
+from crescando.transport.handshake import Address, SocketLimits
 from crescando.transport.sockets import SocketTransport
 from tests.transport.witness import A, B, C, World
 
@@ -20,7 +22,7 @@ QUIET_TURNS = 40
 _numbers = itertools.count()
 
 
-def decode(data: bytes) -> object:
+def decode(data: bytes | memoryview) -> object:
     try:
         return msgspec.msgpack.decode(data)
     except msgspec.MsgspecError as error:
@@ -33,26 +35,32 @@ class SocketWorld(World):
     Parameters
     ----------
     address : tuple or str
-    tls : Tls, optional
+    credentials : Credentials, optional
     limits : SocketLimits, optional
+    loop : asyncio.AbstractEventLoop, optional
     """
 
-    def __init__(self, address: Address, tls: Tls | None = None, limits: SocketLimits | None = None) -> None:
-        self.loop = asyncio.new_event_loop()
+    def __init__(
+        self,
+        address: Address,
+        credentials: Credentials | None = None,
+        limits: SocketLimits | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self.loop = loop or asyncio.new_event_loop()
         self.heard = 0
         self.sockets = SocketTransport(
             self.loop,
-            codec=(msgspec.msgpack.encode, self._decode),
+            codec=(msgspec.msgpack.encode, lambda sender, receiver: self._decode),
             locate=lambda peer: self.address,
-            tls=tls,
+            credentials=credentials,
             limits=limits,
-            identify=lambda peer, ssl_object: "",
+            rng=random.Random(1),
         )
         self.address = self.loop.run_until_complete(self.sockets.listen(address))
-        self._is_secure = tls is not None
         super().__init__(self.sockets, lambda until_s: None, self.loop.time)
 
-    def _decode(self, data: bytes) -> object:
+    def _decode(self, data: bytes | memoryview) -> object:
         self.heard += 1
         return decode(data)
 
@@ -87,11 +95,17 @@ def unix() -> SocketWorld:
     return SocketWorld(f"{tempfile.mkdtemp()}/{next(_numbers)}.sock")
 
 
-def tls() -> SocketWorld:
-    from benchmarks.certificates import Authority, contexts
+def credentials() -> FileCredentials:
+    """Give one certificate for all three processes, which live in one transport."""
+    from crescando.certificates import Authority
 
-    folder = Path(tempfile.mkdtemp())
-    authority = Authority(folder)
-    for process in (A, B, C):
-        authority.issue(process)
-    return SocketWorld(("127.0.0.1", 0), contexts(folder, A))
+    authority = Authority.create(tempfile.mkdtemp())
+    return FileCredentials(authority.issue(*(f"{process.role}/{process.node}" for process in (A, B, C))))
+
+
+def tls() -> SocketWorld:
+    return SocketWorld(("127.0.0.1", 0), credentials())
+
+
+def uvloop_tls() -> SocketWorld:
+    return SocketWorld(("127.0.0.1", 0), credentials(), loop=pytest.importorskip("uvloop").new_event_loop())

@@ -10,12 +10,17 @@ import pytest
 from tests.transport import socket_worlds
 from tests.transport.witness import WORLDS, A, B, C, Witness, World, pair
 
-ALL_WORLDS = WORLDS | {"tcp": socket_worlds.tcp, "unix": socket_worlds.unix, "tls": socket_worlds.tls}
+ALL_WORLDS = WORLDS | {
+    "tcp": socket_worlds.tcp,
+    "unix": socket_worlds.unix,
+    "tls": socket_worlds.tls,
+    "uvloop": socket_worlds.uvloop_tls,
+}
 
 
 @pytest.fixture(params=ALL_WORLDS)
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    if request.param == "tls":
+    if request.param in ("tls", "uvloop"):
         pytest.importorskip("cryptography")
     world = ALL_WORLDS[request.param]()
     yield world

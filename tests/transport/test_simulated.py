@@ -126,7 +126,12 @@ def test_a_reset_may_lose_what_is_on_its_way_and_tells_both_ends() -> None:
 
 
 def test_with_a_codec_no_two_processes_share_an_object() -> None:
-    net = Net(codec=(lambda message: repr(message).encode(), lambda data: data.decode()))
+    net = Net(
+        codec=(
+            lambda message: repr(message).encode(),
+            lambda sender, receiver: lambda data: bytes(data).decode(),
+        )
+    )
     a, b = net.pair()
 
     a.channel.send(["x"])

@@ -9,23 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from crescando.transport.handshake import Tls, certified
+from crescando.transport.credentials import FileCredentials, Tls
+from crescando.transport.identity import certificate_of
 from crescando.transport.tls import RECORD_BYTES, TlsStream
 from tests.transport.witness import A, B, C
 
 pytest.importorskip("cryptography")
 
-from benchmarks.certificates import Authority, contexts
+from crescando.certificates import Authority
 
 
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
-    return credentials(tmp_path_factory.mktemp("tls"))
+    return contexts(tmp_path_factory.mktemp("tls"))
 
 
-def credentials(folder: Path) -> Tls:
-    Authority(folder).issue(A)
-    return contexts(folder, A)
+def contexts(folder: Path) -> Tls:
+    return FileCredentials(Authority.create(folder).issue(f"{A.role}/{A.node}")).tls
 
 
 def shaken(tls: Tls) -> tuple[TlsStream, TlsStream]:
@@ -50,9 +50,12 @@ def pieces_of(data: bytes, rng: random.Random) -> Iterator[bytes]:
 
 def test_both_sides_know_whose_certificate_the_other_shows(tls: Tls) -> None:
     for side in shaken(tls):
-        assert certified(A, side.ssl_object) == ""
-        assert "not of" in certified(B, side.ssl_object)
-        assert "not of" in certified(C, side.ssl_object)
+        certificate = certificate_of(side.ssl_object)
+        assert certificate is not None
+        assert certificate.fault_of("crescando", A) == ""
+        assert "another cluster" in certificate.fault_of("other", A)
+        assert "not crescando://crescando/client/b" in certificate.fault_of("crescando", B)
+        assert "not crescando://crescando/client/c" in certificate.fault_of("crescando", C)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +130,7 @@ def test_a_changed_byte_is_noticed(tls: Tls) -> None:
 
 
 def test_a_stranger_is_refused_and_told(tls: Tls, tmp_path: Path) -> None:
-    stranger = TlsStream(credentials(tmp_path).client, is_server=False)
+    stranger = TlsStream(contexts(tmp_path).client, is_server=False)
     server = TlsStream(tls.server, is_server=True)
     stranger.shake()
     server.receive(stranger.outgoing())

@@ -32,6 +32,7 @@ from crescando.engine.base import (
 from crescando.engine.statement import Column
 from crescando.engine.written import Count, Rejection, Written
 from crescando.errors import RemoteProtocolError
+from crescando.permits import PERMITS, ROLES, SENDERS
 from crescando.roles import messages as direct
 from crescando.routing.base import NotStable
 from crescando.routing.ecast import messages as ecast
@@ -203,6 +204,52 @@ def test_an_array_that_is_not_contiguous_travels_by_value() -> None:
 def test_what_is_no_message_part_does_not_travel(value: Any) -> None:
     with pytest.raises(TypeError):
         wire.encode(ecast.ConfigState(1, value))
+
+
+# What a session lets through.
+
+
+def test_every_kind_of_message_is_permitted_between_some_roles() -> None:
+    kinds = {getattr(kind, "__origin__", kind) for kind in get_args(wire.WireMessage)}
+
+    assert {kind for permitted in PERMITS.values() for kind in permitted} == kinds
+    assert set(SENDERS) <= kinds
+
+
+def test_roles_that_are_not_listed_have_nothing_to_say_to_one_another() -> None:
+    for sender in (*ROLES, "member", ""):
+        for receiver in (*ROLES, "member", ""):
+            decode = wire.decoder_for(ProcessId(sender, "a"), ProcessId(receiver, "b"))
+            assert (decode is not None) == ((sender, receiver) in PERMITS)
+
+
+@pytest.mark.parametrize("roles", PERMITS)
+def test_what_a_role_may_not_say_is_refused(roles: tuple[str, str]) -> None:
+    decode = wire.decoder_for(ProcessId(roles[0], "a"), ProcessId(roles[1], "b"))
+    assert decode is not None
+    for message, data in zip(MESSAGES, ENCODED, strict=True):
+        if type(message) in PERMITS[roles]:
+            continue
+        with pytest.raises(RemoteProtocolError, match=f"a {roles[0]} may not send {type(message).__name__}"):
+            decode(data)
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
+def test_whoever_names_another_as_the_sender_is_refused(message: Any) -> None:
+    named = SENDERS[type(message)](message) if type(message) in SENDERS else None
+    for sender, receiver in [roles for roles in PERMITS if type(message) in PERMITS[roles]]:
+        stranger = wire.decoder_for(ProcessId(sender, "stranger"), ProcessId(receiver, "b"))
+        assert stranger is not None
+        data = wire.encode(message)
+        if named is None:
+            assert same(stranger(data), message)
+            continue
+        with pytest.raises(RemoteProtocolError, match=f"of {named} came from {sender}/stranger"):
+            stranger(data)
+        itself = wire.decoder_for(named._replace(role=sender), ProcessId(receiver, "b"))
+        assert itself is not None
+        if named.role == sender:
+            assert same(itself(data), message)
 
 
 # What comes from outside.
