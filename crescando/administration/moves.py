@@ -170,6 +170,10 @@ class Move(ControlHandle[Moved]):
         self._cancelled = reason
         self._cancel(self)
 
+    def _name(self) -> str:
+        known = None if self.plan is None else self.plan.transformation
+        return super()._name() if known is None else describe(known)
+
     def __repr__(self) -> str:
         return f"<move: {self._name()}; {self.progress}>"
 

@@ -13,8 +13,9 @@ from typing import Any
 from crescando.engine.base import Cancelled, Engine, Explained, Results
 from crescando.engine.operations import Entry
 from crescando.engine.statement import Shape
+from crescando.roles.messages import Weighs
 from crescando.schema import TableSchema
-from crescando.types import ProcessId
+from crescando.types import ProcessId, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,19 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
+class Weighing:
+    """Somebody asks how much is held of some ranges."""
+
+    asker: ProcessId
+    request: int
+    ranges: Scope
+
+    def answer(self, engine: Engine) -> Weighs:
+        """Ask the engine."""
+        return Weighs(self.request, tuple(engine.weigh((each,)) for each in self.ranges))
+
+
+@dataclass(frozen=True, slots=True)
 class Execution:
     """One cycle's work: runs of operations, and catalog changes between them."""
 
@@ -54,6 +68,7 @@ class Execution:
     questions: tuple[Question, ...] = ()
     weighs: bool = False
     """Whether to tell what the engine holds afterwards."""
+    weighings: tuple[Weighing, ...] = ()
 
     def run(self, engine: Engine, clock: Callable[[], float] | None = None) -> Executed:
         """Do the work; called by the driver.
@@ -74,7 +89,8 @@ class Execution:
         told = tuple((each, engine.explain(each.shape, each.parameters)) for each in self.questions)
         took_s = 0.0 if clock is None else clock() - begin_s
         n_bytes = sum(each.n_bytes for each in results) + engine.statistics()["bytes"] if self.weighs else 0
-        return Executed(tuple(results), self.upto, took_s, n_bytes, told)
+        weighed = tuple((each.asker, each.answer(engine)) for each in self.weighings)
+        return Executed(tuple(results), self.upto, took_s, n_bytes, told, weighed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +107,8 @@ class Executed:
     n_bytes : int
         What the engine and these results hold, if that was to be told.
     told : tuple of (Question, Explained)
+    weighed : tuple of (ProcessId, Weighs)
+        What is to be answered to whom.
     """
 
     results: tuple[Results, ...]
@@ -98,3 +116,4 @@ class Executed:
     took_s: float = 0.0
     n_bytes: int = 0
     told: tuple[tuple[Question, Explained], ...] = ()
+    weighed: tuple[tuple[ProcessId, Weighs], ...] = ()

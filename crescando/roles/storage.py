@@ -19,7 +19,7 @@ from crescando.engine.statement import ColumnRef, Kind, Operation, Projection, S
 from crescando.process import Output, earliest
 from crescando.roles.arrivals import Arrivals
 from crescando.roles.costs import Mean
-from crescando.roles.cycles import Executed, Execution, Question, TableChange
+from crescando.roles.cycles import Executed, Execution, Question, TableChange, Weighing
 from crescando.roles.limits import StorageLimits
 from crescando.roles.load import Load
 from crescando.roles.memory import Memory
@@ -34,6 +34,8 @@ from crescando.roles.messages import (
     Pong,
     ReadReplica,
     Taken,
+    Weigh,
+    Weighs,
 )
 from crescando.roles.reporting import Reporter
 from crescando.roles.restraint import Restraint
@@ -55,6 +57,10 @@ class StorageConfig(Config, Protocol):
     def owned_arcs(self, process: ProcessId) -> tuple[KeyRange, ...]:
         """Give the ring ranges whose rows `process` holds."""
         ...
+
+
+RANGES_WEIGHED = 1024
+"""Ranges that may be weighed at the end of one cycle; each looks at the rows of an arc."""
 
 
 class Storage:
@@ -96,6 +102,7 @@ class Storage:
         self._is_late = False
         self._replica_reads: list[tuple[ProcessId, ReadReplica]] = []
         self._questions: list[Question] = []
+        self._weighings: list[Weighing] = []
         self._mean = Mean()
         self._restraint = Restraint(self.limits.backlog_s)
         self._called_off: dict[ProcessId, set[int]] = {}
@@ -147,6 +154,8 @@ class Storage:
                 self._on_read_replica(peer, message)
             case Explain():
                 self._on_explain(peer, message)
+            case Weigh():
+                self._on_weigh(peer, message)
             case Ping():
                 self._out.send.append((peer, Pong(message.sent_s, self.memory.is_full)))
             case _:
@@ -162,6 +171,7 @@ class Storage:
                 self._mean.add(result.took_s or now_s - self._busy_since_s, self._load.n)
         for question, explained in result.told:
             self._tell(question, explained)
+        self._out.send += result.weighed
         self.reporter.executed = max(self.executed, result.upto)
         held = result.n_bytes + self.reporter.unsent_bytes + self.waiting.n_bytes
         self._out.stop = self.memory.look(held)
@@ -182,7 +192,7 @@ class Storage:
         for client, numbers in self._called_off.items():
             self._call_off(client, numbers)
         self._called_off.clear()
-        has_work = bool(self.waiting or self._replica_reads or self._questions)
+        has_work = bool(self.waiting or self._replica_reads or self._questions or self._weighings)
         if has_work and not self._is_busy and not self._out.stop:
             self._out.execute = self._next_cycle()
             self._is_busy, self._busy_since_s = True, now_s
@@ -249,8 +259,9 @@ class Storage:
             admitted.add([self._replica_operation(peer, read, upto) for peer, read in reads])
         self._cancelled = frozenset()
         questions, self._questions = tuple(self._questions), []
+        weighings, self._weighings = tuple(self._weighings), []
         return Execution(
-            tuple(admitted.steps), upto, lambda: self._cancelled, questions, self.memory.is_limited
+            tuple(admitted.steps), upto, lambda: self._cancelled, questions, self.memory.is_limited, weighings
         )
 
     # Questions outside the order.
@@ -285,6 +296,14 @@ class Storage:
             cost.each_s,
         )
         self._out.send.append((question.asker, Explains(question.request, told)))
+
+    def _on_weigh(self, peer: ProcessId, message: Weigh) -> None:
+        """Let the next cycle weigh some ranges, unless that is too much to do at once."""
+        n_ranges = len(message.ranges) + sum(len(each.ranges) for each in self._weighings)
+        if n_ranges <= RANGES_WEIGHED and all(low <= high for low, high in message.ranges):
+            self._weighings.append(Weighing(peer, message.request, message.ranges))
+        else:
+            self._out.send.append((peer, Weighs(message.request, ())))
 
     def _on_read_replica(self, peer: ProcessId, read: ReadReplica) -> None:
         if len(self._replica_reads) < self.limits.replica_reads:
