@@ -39,6 +39,8 @@ from crescando.roles.messages import (
     Pong,
     ReadReplica,
     Taken,
+    Weigh,
+    Weighs,
 )
 from crescando.routing.ecast.messages import (
     ConfigRequest,
@@ -107,8 +109,8 @@ PERMITS: Mapping[tuple[str, str], tuple[type, ...]] = {
     (CLIENT, ROUTER): (*_TO_THE_ORDER, Inject),
     (STORAGE, ROUTER): _TO_THE_ORDER,
     (SUPER, ROUTER): _TO_THE_ORDER,
-    (CLIENT, STORAGE): (Answered, Attach, Explain, Forget, Inquire, Ping, ReadReplica, Taken),
-    (STORAGE, CLIENT): (Explains, Inquired, Pong, ReadRefused, Results),
+    (CLIENT, STORAGE): (Answered, Attach, Explain, Forget, Inquire, Ping, ReadReplica, Taken, Weigh),
+    (STORAGE, CLIENT): (Explains, Inquired, Pong, ReadRefused, Results, Weighs),
     (SUPER, STORAGE): (Ping,),
     (STORAGE, SUPER): (Pong,),
     (SUPER, CLIENT): (Ping,),
