@@ -119,20 +119,29 @@ class Assembly:
         leaderless_s = max(self.spec.router.leaderless_s, 2 * self.spec.paxos.election_s)
         return replace(self.spec.router, leaderless_s=leaderless_s)
 
-    def storage(self, me: ProcessId) -> Storage:
-        """Give a storage process's core."""
-        multicast = self._multicast(me, self.names.routers)
-        return Storage(me, multicast=multicast, config=self.config, limits=self.spec.storage)
+    def storage(self, me: ProcessId, routers: tuple[ProcessId, ...] = ()) -> Storage:
+        """Give a storage process's core: of a first ring member, or of one that joins on standby."""
+        return Storage(
+            me,
+            multicast=self._multicast(me, routers or self.names.routers),
+            config=self._first_config(me),
+            config_type=Rubberband,
+            limits=self.spec.storage,
+        )
 
-    def super_(self, me: ProcessId) -> Super:
-        """Give a super process's core."""
+    def super_(self, me: ProcessId, routers: tuple[ProcessId, ...] = ()) -> Super:
+        """Give a super process's core: of a first one, or of one that joins."""
         return Super(
             me,
-            multicast=self._multicast(me, self.names.routers),
-            watched=(*self.names.storages, *self.names.supers),
+            multicast=self._multicast(me, routers or self.names.routers),
+            config=self._first_config(me),
             config_type=Rubberband,
             timing=self.spec.super_,
         )
+
+    def _first_config(self, me: ProcessId) -> Rubberband | None:
+        """Give the configuration that a process begins with; whoever joins is told it by the order."""
+        return self.config if self.config.is_member(me) else None
 
     def client(self, me: ProcessId, routers: tuple[ProcessId, ...] = ()) -> Client:
         """Give a client process's core, which joins by its first message."""

@@ -31,6 +31,7 @@ from crescando.routing.ecast.router import Router
 from crescando.routing.rubberband.config import Rubberband
 from crescando.scanning import ScanThreads, Team
 from crescando.spec import ENGINES, ClusterSpec
+from crescando.standbys import Standbys
 from crescando.transport.inprocess import InProcessHub
 from crescando.types import KeyRange, ProcessId
 from crescando.warming import warm_kernels
@@ -65,6 +66,8 @@ class Cluster(Administration):
         self._team = Team(spec.scan_threads)
         self._processes = Processes(self._loop, self._hub, self._scanner)
         self._routers = RouterGroup(self._processes, self._assembly, self._loop, seed)
+        make_engine = partial(ENGINES[spec.engine], self._team)
+        self._standbys = Standbys(self._processes, self._assembly, self._loop, self._routers, make_engine)
         self._backends: dict[ProcessId, LoopBackend] = {}
         self._n_clients = 0
         self.on_shutdown: Callable[[], object] | None = None
@@ -72,17 +75,13 @@ class Cluster(Administration):
         self.default = self.connect("default")
 
     def _start(self) -> None:
-        names, assembly = self._assembly.names, self._assembly
+        names = self._assembly.names
         if self.spec.engine == "scan":
             warm_kernels()
         for me in (*names.routers, *names.standby_routers):
             self._routers.start(me)
-        for me in names.storages:
-            engine = ENGINES[self.spec.engine](self._team)
-            engine.set_arcs(assembly.config.owned_arcs(me))
-            self._processes.run(assembly.storage(me), engine)
-        for me in names.supers:
-            self._processes.run(assembly.super_(me))
+        for me in (*names.storages, *names.supers):
+            self._standbys.start(me)
 
     # Sessions.
 
@@ -136,7 +135,28 @@ class Cluster(Administration):
 
         self._loop.call(lambda: self._processes.end(target, "killed"))
 
-    # Routers that come and go.
+    # Processes that come and go.
+
+    def start_storage(self, node: str | None = None, *, timeout_s: float = 10.0) -> ProcessId:
+        """Start a storage process, which stands by; returns when it is a member.
+
+        Parameters
+        ----------
+        node : str, optional
+            A new one, or one whose process has ended; the next free name by default.
+
+        Raises
+        ------
+        SpecError
+            If a process of that name runs.
+        DeadlineError
+            If it takes longer than `timeout_s`; it may join yet.
+        """
+        return self._standbys.add("storage", node, timeout_s=timeout_s)
+
+    def start_super(self, node: str | None = None, *, timeout_s: float = 10.0) -> ProcessId:
+        """Start a super process; as `start_storage`."""
+        return self._standbys.add("super", node, timeout_s=timeout_s)
 
     def routers(self) -> tuple[ProcessId, ...]:
         """Give the members of the ordering group, as the newest change makes them."""

@@ -46,6 +46,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("wire", "spec", "certificates"),
     ("assembly", "backend", "hosting"),
     ("router_group", "administration"),
+    ("standbys",),
     ("cluster", "testing"),
     ("",),
     ("demo",),

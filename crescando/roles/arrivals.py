@@ -21,7 +21,7 @@ from crescando.roles.decoding import OPERATION_BYTES, decode_together
 from crescando.roles.ledger import Ledger
 from crescando.roles.limits import StorageLimits
 from crescando.roles.shapes import KnownShape, Shapes
-from crescando.routing.batch import Delivery, Message
+from crescando.routing.batch import Delivery
 from crescando.types import MessageKind, ProcessId
 
 _CONFIG = int(MessageKind.CONFIG)
@@ -39,7 +39,7 @@ class Arrivals:
     ledger : callable
         Gives the ledger of a client.
     apply : callable
-        Takes a configuration message at its place, and its position.
+        Takes the configuration message of a delivery at an index, at its place.
     fail : callable
         Tells a client that an operation has failed.
 
@@ -54,7 +54,7 @@ class Arrivals:
         limits: StorageLimits,
         *,
         ledger: Callable[[ProcessId], Ledger],
-        apply: Callable[[Message, int], None],
+        apply: Callable[[Delivery, int], None],
         fail: Callable[[ProcessId, Failed], None],
     ) -> None:
         self.waiting: Admission[TableChange] = Admission(limits.cycle_operations, limits.cycle_s)
@@ -78,8 +78,7 @@ class Arrivals:
         for index in range(len(part)):
             at, number = int(part.position[index]), int(part.number[index])
             if part.kind[index] == _CONFIG:
-                payload = part.payload_of(index)
-                self._apply(Message(part.sender, number, MessageKind.CONFIG, -1, (), 0, payload), at)
+                self._apply(part, index)
                 continue
             scope = part.scope_of(index)
             operations = self._decode(part, index, shapes)

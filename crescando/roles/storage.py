@@ -20,6 +20,7 @@ from crescando.process import Output, earliest
 from crescando.roles.arrivals import Arrivals
 from crescando.roles.costs import Mean
 from crescando.roles.cycles import Executed, Execution, Question, TableChange, Weighing
+from crescando.roles.following import Following
 from crescando.roles.limits import StorageLimits
 from crescando.roles.load import Load
 from crescando.roles.memory import Memory
@@ -40,7 +41,7 @@ from crescando.roles.messages import (
 from crescando.roles.reporting import Reporter
 from crescando.roles.restraint import Restraint
 from crescando.routing.base import Config, ExpelledEvent, Multicast, ReadsEvent
-from crescando.routing.batch import Delivery, Message
+from crescando.routing.batch import Delivery
 from crescando.routing.ecast.messages import ReadRefused
 from crescando.schema import TableSchema
 from crescando.types import KeyRange, ProcessId
@@ -70,8 +71,9 @@ class Storage:
     ----------
     me : ProcessId
     multicast : Multicast
-    config : StorageConfig
-        The configuration before the first message.
+    config : StorageConfig or None
+        The configuration before the first message; None for one that joins, on standby.
+    config_type : type of StorageConfig
     limits : StorageLimits
     """
 
@@ -80,16 +82,17 @@ class Storage:
         me: ProcessId,
         *,
         multicast: Multicast,
-        config: StorageConfig,
+        config: StorageConfig | None,
+        config_type: type[StorageConfig],
         limits: StorageLimits | None = None,
     ) -> None:
         self.me = me
-        self.config = config
+        self.following = Following(me, config, config_type)
         self.limits = limits or StorageLimits()
         self.multicast = multicast
         self.stopped = ""
         self.memory = Memory(self.limits.memory_bytes, self.limits.memory_watermark)
-        self.reporter = Reporter(me, self.limits, self._is_member)
+        self.reporter = Reporter(me, self.limits, self.following.is_member)
         self.arrivals = Arrivals(
             self.limits, ledger=self.reporter.ledger, apply=self._apply, fail=self.reporter.fail
         )
@@ -112,6 +115,16 @@ class Storage:
         self._out = Output()
 
     @property
+    def config(self) -> StorageConfig:
+        """The configuration after everything delivered; see `Following`."""
+        return self.following.config
+
+    @property
+    def tables(self) -> tuple[TableSchema, ...]:
+        """Every table there is, as far as this process knows."""
+        return self.config.tables if self.following.is_joined else ()
+
+    @property
     def executed(self) -> int:
         """The position up to which everything is executed."""
         return self.reporter.executed
@@ -130,7 +143,8 @@ class Storage:
 
     def on_start(self, now_s: float) -> None:
         self.multicast.on_start(now_s)
-        for schema in self.config.tables:
+        self.following.join(self.multicast)
+        for schema in self.tables:
             self.waiting.put(TableChange(None, schema), -1, 0)
 
     def on_connected(self, peer: ProcessId, now_s: float) -> None:
@@ -189,6 +203,7 @@ class Storage:
             elif isinstance(event, ExpelledEvent):
                 # State that the others no longer wait for must not be served.
                 self._out.stop = event.reason
+                self.following.is_expelled = True
         for client, numbers in self._called_off.items():
             self._call_off(client, numbers)
         self._called_off.clear()
@@ -218,9 +233,6 @@ class Storage:
 
     # Into the engine.
 
-    def _is_member(self, process: ProcessId) -> bool:
-        return self.config.is_member(process)
-
     @property
     def _is_over_budget(self) -> bool:
         """Whether the engine has more to do than may be promised, in bytes or in time."""
@@ -236,15 +248,17 @@ class Storage:
             else:
                 self.arrivals.take_reads(part, event.position)
 
-    def _apply(self, message: Message, at: int) -> None:
-        before = {table.id: table for table in self.config.tables}
-        self.config = self.config.apply(message)
+    def _apply(self, part: Delivery, index: int) -> None:
+        """Follow a configuration message, its own join among them."""
+        before = {table.id: table for table in self.tables}
+        message, _ = self.following.take(part, index)
+        at = self.following.position
         ledgers = self.reporter.ledgers
         for client in ledgers.present:
             if not self.config.is_member(client):
                 # Whoever left by itself waits for nothing any more.
                 ledgers.depart(client, self._now_s, may_return=client != message.sender)
-        after = {table.id: table for table in self.config.tables}
+        after = {table.id: table for table in self.tables}
         for table in sorted(before.keys() | after.keys()):
             if before.get(table) != after.get(table):
                 self.waiting.put(TableChange(before.get(table), after.get(table)), at, 0)
@@ -315,7 +329,7 @@ class Storage:
 
     def _replica_operation(self, peer: ProcessId, read: ReadReplica, at: int) -> Operation:
         """Give the plain read that shows what this replica holds, behind all it executes now."""
-        schemas = {table.id: table for table in self.config.tables}
+        schemas = {table.id: table for table in self.tables}
         schema = schemas.get(read.table)
         columns = [] if schema is None else [schema.column_by_id(column) for column in read.columns]
         projections = tuple(

@@ -13,17 +13,18 @@ that vote back while it does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from crescando.process import Output, earliest
+from crescando.roles.following import Following, configure
 from crescando.roles.messages import Ping, Pong
 from crescando.routing.base import Config, ExpelledEvent, Multicast
-from crescando.routing.batch import Message, submission
+from crescando.routing.batch import CONFIG, Delivery
 from crescando.routing.ecast.messages import ConfigRequest, ConfigState
-from crescando.routing.rubberband.messages import ConfigMessage, Suspect, Trust, encode_message
-from crescando.types import MessageKind, ProcessId
+from crescando.routing.rubberband.messages import Suspect, Trust
+from crescando.types import ProcessId
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +69,9 @@ class Super:
     ----------
     me : ProcessId
     multicast : Multicast
-    watched : sequence of ProcessId
-        Processes to look after, from the first configuration; later ones are
-        learned from the routers.
+    config : Config or None
+        The configuration before the first message; None for one that joins.
     config_type : type
-        Of the routing configuration, to follow which processes are members.
     timing : SuperTiming
     """
 
@@ -81,7 +80,7 @@ class Super:
         me: ProcessId,
         *,
         multicast: Multicast,
-        watched: Sequence[ProcessId],
+        config: Config | None,
         config_type: type[Config],
         timing: SuperTiming | None = None,
     ) -> None:
@@ -89,11 +88,10 @@ class Super:
         self.timing = timing or SuperTiming()
         self.multicast = multicast
         self.suspicions = 0
-        self._config_type = config_type
+        self.following = Following(me, config, config_type)
         self._watched: dict[ProcessId, _Watched] = {}
         self._sessions: set[ProcessId] = set()
         self._supers: tuple[ProcessId, ...] = ()
-        self._initially = tuple(watched)
         self._ping_at_s = 0.0
         self._out = Output()
 
@@ -102,11 +100,17 @@ class Super:
         """The storage processes that hold more than their watermarks allow, as far as it has heard."""
         return tuple(process for process, watched in self._watched.items() if watched.is_full)
 
+    def has_heard(self, process: ProcessId) -> bool:
+        """Say whether a process has ever given a sign of life, since it became a member."""
+        return process in self._watched and self._watched[process].was_heard
+
     # Inputs.
 
     def on_start(self, now_s: float) -> None:
         self.multicast.on_start(now_s)
-        self._watch(self._initially, now_s)
+        self.following.join(self.multicast)
+        if self.following.is_joined:
+            self._look_at_members(now_s)
 
     def on_connected(self, peer: ProcessId, now_s: float) -> None:
         self._sessions.add(peer)
@@ -149,7 +153,6 @@ class Super:
                     self._watched[peer].is_full = message.is_full
                     self._hear(peer, now_s)
             case ConfigState():
-                self._follow(self._config_type.decode(message.config), now_s)
                 if peer == self.multicast.lead:
                     self._on_lagging(message.lagging)
             case _:
@@ -160,6 +163,9 @@ class Super:
         for event in self.multicast.take_events():
             if isinstance(event, ExpelledEvent):
                 self._out.stop = event.reason
+                self.following.is_expelled = True
+            elif isinstance(event, Delivery):
+                self._follow(event, now_s)
         if now_s >= self._ping_at_s:
             self._forgive_own_pause(now_s)
             self._look_after(now_s)
@@ -174,7 +180,7 @@ class Super:
 
     # Looking after processes.
 
-    def _watch(self, processes: Sequence[ProcessId], now_s: float) -> None:
+    def _watch(self, processes: Iterable[ProcessId], now_s: float) -> None:
         for process in processes:
             if process not in self._watched and process != self.me:
                 # A client's session may be older than the news that it is a member.
@@ -190,8 +196,15 @@ class Super:
         supers = self._supers if process.role == "client" else ()
         self._out.send.append((process, Ping(now_s, supers)))
 
-    def _follow(self, config: Config, now_s: float) -> None:
-        members = config.members()
+    def _follow(self, part: Delivery, now_s: float) -> None:
+        """Take delivered configuration messages; supers are sent no others."""
+        for index in range(len(part)):
+            if part.kind.item(index) == CONFIG:
+                self.following.take(part, index)
+        self._look_at_members(now_s)
+
+    def _look_at_members(self, now_s: float) -> None:
+        members = self.following.config.members()
         for process in [known for known in self._watched if known not in members]:
             del self._watched[process]
         self._supers = tuple(sorted(process for process in members if process.role == self.me.role))
@@ -202,7 +215,7 @@ class Super:
         watched.heard_s, watched.refusals, watched.was_heard = now_s, 0, True
         if watched.is_accused and not watched.is_lagging:
             watched.is_accused = False
-            self._vote(Trust(peer))
+            configure(self.multicast, self.me, Trust(peer))
 
     def _on_lagging(self, lagging: tuple[ProcessId, ...]) -> None:
         """Take what the leader says of those that owe it confirmations."""
@@ -215,7 +228,7 @@ class Super:
         if not watched.is_accused:
             watched.is_accused = True
             self.suspicions += 1
-            self._vote(Suspect(process))
+            configure(self.multicast, self.me, Suspect(process))
 
     def _forgive_own_pause(self, now_s: float) -> None:
         """Do not hold a pause of this very process against those it watches."""
@@ -226,7 +239,7 @@ class Super:
 
     def _look_after(self, now_s: float) -> None:
         if self.multicast.lead is not None:
-            self._out.send.append((self.multicast.lead, ConfigRequest()))
+            self._out.send.append((self.multicast.lead, ConfigRequest(wants_config=False)))
         for process, watched in self._watched.items():
             if watched.is_connected:
                 self._ping(process, now_s)
@@ -236,9 +249,3 @@ class Super:
             is_gone = watched.was_heard and watched.refusals >= self.timing.refusals
             if is_silent or is_gone:
                 self._accuse(process, watched)
-
-    def _vote(self, vote: ConfigMessage) -> None:
-        number = self.multicast.next_number
-        payload = encode_message(vote)
-        message = Message(self.me, number, MessageKind.CONFIG, -1, (), 0, payload)
-        self.multicast.submit(submission([message], acknowledged=self.multicast.acknowledged))

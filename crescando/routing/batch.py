@@ -294,6 +294,9 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True, tag="delivery", gc=
         Index into `scopes`: the ring ranges for which this destination answers
         (reads) or reports affected rows (writes). Empty for a write that
         another owner reports.
+    config: bytes
+        Of its own join alone: the encoding of the Config after it, from which the
+        destination goes on (RB13 §6.1).
     """
 
     sender: ProcessId
@@ -306,6 +309,7 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True, tag="delivery", gc=
     payload_offsets: I64
     payload: bytes
     shared: bytes
+    config: bytes = b""
 
     def __len__(self) -> int:
         return len(self.number)
@@ -313,7 +317,8 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True, tag="delivery", gc=
     @property
     def n_bytes(self) -> int:
         """What the delivery weighs against credits, on the scale of `Submission.n_bytes`."""
-        return len(self.payload) + len(self.shared) + HEADER_BYTES * (len(self.number) + 1)
+        weight = len(self.payload) + len(self.shared) + HEADER_BYTES * (len(self.number) + 1)
+        return weight + len(self.config)
 
     def payload_of(self, index: int) -> bytes:
         """Give the payload of the message at `index`."""

@@ -72,6 +72,7 @@ class PackedDelivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
     columns: bytes
     payload: bytes
     shared: bytes
+    config: bytes = b""
 
 
 _SHARED_MAX = 1024
@@ -312,6 +313,7 @@ def pack_delivery(part: Delivery) -> PackedDelivery:
         b"".join(parts),
         part.payload,
         part.shared,
+        part.config,
     )
 
 
@@ -338,6 +340,7 @@ def unpack_delivery(packed: PackedDelivery) -> Delivery:
             words[: n + 1],
             packed.payload,
             packed.shared,
+            packed.config,
         )
     if n < 0 or form & ~_DELIVERY_FORMS:
         raise ValueError("no such form of a delivery")
@@ -364,4 +367,5 @@ def unpack_delivery(packed: PackedDelivery) -> Delivery:
         words[: n + 1],
         packed.payload,
         packed.shared,
+        packed.config,
     )

@@ -160,13 +160,14 @@ class SimulatedCluster(World):
         for me in names.routers:
             core = self.assembly.router(me, random.Random(f"{self.seed}/{me}"), self.factories.router)
             self.add(core)
-        for me in names.storages:
-            self.start_storage(me)
-        for me in names.supers:
-            self.add(self.assembly.super_(me))
+        for me in (*names.storages, *names.supers):
+            self.start(me)
 
-    def start_storage(self, me: ProcessId) -> None:
-        """Start a storage process."""
+    def start(self, me: ProcessId) -> None:
+        """Start a storage or super process: one of the first, or one that joins."""
+        if me.role == "super":
+            self.add(self.assembly.super_(me))
+            return
         engine = self.make_engine(me)
         engine.set_arcs(self.assembly.config.owned_arcs(me))
         self.add(self.assembly.storage(me), engine)

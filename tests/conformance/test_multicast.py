@@ -138,6 +138,24 @@ class Unaware(Altered):
         return [event] if isinstance(event, Delivery | StableEvent) else []
 
 
+class Uninformed(Altered):
+    """Begins with nothing."""
+
+    def alter(self, event: MulticastEvent) -> list[MulticastEvent]:
+        return [msgspec.structs.replace(event, config=b"")] if isinstance(event, Delivery) else [event]
+
+
+class Behindhand(Altered):
+    """Is told the Config before its join."""
+
+    def alter(self, event: MulticastEvent) -> list[MulticastEvent]:
+        if isinstance(event, Delivery) and event.config:
+            config = Rubberband.decode(event.config)
+            before = replace(config, membership=config.membership.without(self.me))
+            return [msgspec.structs.replace(event, config=before.encode())]
+        return [event]
+
+
 class Touchy(Application):
     """Fails on what it does not know."""
 
@@ -171,6 +189,8 @@ class Chatty(Application):
         (Mute, {"termination"}),
         (Eager, {"holding"}),
         (Unaware, {"expulsion"}),
+        (Uninformed, {"joining"}),
+        (Behindhand, {"joining"}),
         (Touchy, {"noise"}),
         (Chatty, {"rest"}),
     ],

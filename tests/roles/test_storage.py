@@ -76,7 +76,9 @@ class Desk:
 
     def __init__(self, *, config: Rubberband = CONFIG, limits: StorageLimits | None = None) -> None:
         self.multicast = ScriptedMulticast()
-        self.core = Storage(ME, multicast=self.multicast, config=config, limits=limits)
+        self.core = Storage(
+            ME, multicast=self.multicast, config=config, config_type=Rubberband, limits=limits
+        )
         self.engine = ScanEngine(block_rows=8)
         self.engine.set_arcs(config.owned_arcs(ME))
         self.instance = 0

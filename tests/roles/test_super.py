@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
+import msgspec
+import numpy as np
+
 from crescando.process import Output
 from crescando.roles.messages import Ping, Pong
 from crescando.roles.super import Super, SuperTiming
 from crescando.routing.base import ExpelledEvent
+from crescando.routing.batch import gather, submission
 from crescando.routing.ecast.messages import ConfigRequest, ConfigState
-from crescando.routing.rubberband import Join, Rubberband, Suspect, Trust, decode_message
-from crescando.types import ProcessId
+from crescando.routing.rubberband import ConfigMessage, Join, Rubberband, Suspect, Trust, decode_message
+from crescando.types import ProcessId, position
 from tests.roles.stage import ScriptedMulticast, sent
-from tests.routing.worlds import CLIENT, after, simple, storage, super_
+from tests.routing.worlds import CLIENT, config_message, simple, storage, super_
 
 TIMING = SuperTiming(suspicion_s=3.0, ping_s=0.5, refusals=3)
 ROUTER = ProcessId("router", "r1", 1)
 ME, PEER = super_(1), super_(2)
 S0, S1 = storage(0), storage(1)
+FIRST = super_(0)
 CONFIG = simple(2, 2, n_supers=3)
+EVERYBODY = (S0, S1, PEER, FIRST, CLIENT)
 
 
 class Watch:
     """A super, its clock and its votes."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: Rubberband | None = CONFIG) -> None:
         self.multicast = ScriptedMulticast(ROUTER)
-        self.core = Super(
-            ME, multicast=self.multicast, watched=(S0, S1, PEER), config_type=Rubberband, timing=TIMING
-        )
+        self.core = Super(ME, multicast=self.multicast, config=config, config_type=Rubberband, timing=TIMING)
         self.now_s = 0.0
+        self.instance = 0
+        self.numbers: dict[ProcessId, int] = {}
         self.core.on_start(0.0)
         self.started = self.core.flush(0.0)
 
-    def pass_time(self, seconds: float, *, alive: tuple[ProcessId, ...] = (S0, S1, PEER)) -> Output:
+    def pass_time(self, seconds: float, *, alive: tuple[ProcessId, ...] = EVERYBODY) -> Output:
         """Let time pass in steps of a ping, the living answering each."""
         output = Output()
         for _ in range(round(seconds / TIMING.ping_s)):
@@ -40,6 +46,15 @@ class Watch:
                 self.core.on_message(process, Pong(self.now_s), self.now_s)
             output = self.core.flush(self.now_s)
         return output
+
+    def deliver(self, sender: ProcessId, body: ConfigMessage, *, config: bytes = b"") -> None:
+        """Let a configuration message be ordered, the next of its sender."""
+        self.numbers[sender] = number = self.numbers.get(sender, 0) + 1
+        self.instance += 1
+        picked = np.zeros(1, np.int64)
+        batch = submission([config_message(sender, body, number)])
+        part = gather(batch, picked, picked, ((),), picked + position(self.instance, 0))
+        self.multicast.events.append(msgspec.structs.replace(part, config=config))
 
     def votes(self) -> list[object]:
         return [decode_message(batch.payload_of(0)) for batch in self.multicast.submitted]
@@ -54,9 +69,9 @@ def test_storages_are_connected_and_of_two_supers_the_first_asks() -> None:
     watch = Watch()
 
     assert set(watch.started.connect) == {S0, S1, PEER}
-    later = Super(PEER, multicast=ScriptedMulticast(), watched=(S0, ME), config_type=Rubberband)
+    later = Super(PEER, multicast=ScriptedMulticast(), config=CONFIG, config_type=Rubberband)
     later.on_start(0.0)
-    assert set(later.flush(0.0).connect) == {S0}
+    assert set(later.flush(0.0).connect) == {S0, S1}
 
 
 def test_connected_processes_are_pinged_again_and_again() -> None:
@@ -72,9 +87,9 @@ def test_silence_is_voted_upon_once() -> None:
     watch = Watch()
     watch.connect(S0, S1, PEER)
 
-    watch.pass_time(3.0, alive=(S1, PEER))
+    watch.pass_time(3.0, alive=(S1, PEER, FIRST, CLIENT))
     assert watch.votes() == []
-    watch.pass_time(20.0, alive=(S1, PEER))
+    watch.pass_time(20.0, alive=(S1, PEER, FIRST, CLIENT))
 
     assert watch.votes() == [Suspect(S0)]
     assert watch.core.suspicions == 1
@@ -84,7 +99,7 @@ def test_a_session_alone_is_no_sign_of_life() -> None:
     watch = Watch()
     for _ in range(10):
         watch.connect(S0)
-        watch.pass_time(0.5, alive=(S1, PEER))
+        watch.pass_time(0.5, alive=(S1, PEER, FIRST, CLIENT))
         watch.core.on_disconnected(S0, watch.now_s)
 
     assert watch.votes() == [Suspect(S0)]
@@ -93,12 +108,12 @@ def test_a_session_alone_is_no_sign_of_life() -> None:
 def test_one_that_answers_again_is_trusted_again() -> None:
     watch = Watch()
     watch.connect(S0, S1, PEER)
-    watch.pass_time(4.0, alive=(S1, PEER))
+    watch.pass_time(4.0, alive=(S1, PEER, FIRST, CLIENT))
 
     watch.pass_time(1.0)
     assert watch.votes() == [Suspect(S0), Trust(S0)]
 
-    watch.pass_time(4.0, alive=(S1, PEER))
+    watch.pass_time(4.0, alive=(S1, PEER, FIRST, CLIENT))
     assert watch.votes() == [Suspect(S0), Trust(S0), Suspect(S0)]
 
 
@@ -107,8 +122,8 @@ def test_votes_are_numbered_consecutively() -> None:
 
     watch.pass_time(4.0, alive=())
 
-    assert watch.votes() == [Suspect(S0), Suspect(S1), Suspect(PEER)]
-    assert [batch.first for batch in watch.multicast.submitted] == [1, 2, 3]
+    assert watch.votes() == [Suspect(accused) for accused in sorted(EVERYBODY)]
+    assert [batch.first for batch in watch.multicast.submitted] == [1, 2, 3, 4, 5]
 
 
 def test_refused_sessions_mean_that_nobody_is_there_any_more() -> None:
@@ -116,11 +131,11 @@ def test_refused_sessions_mean_that_nobody_is_there_any_more() -> None:
     watch.core.on_message(S0, Pong(0.0), watch.now_s)
     for _ in range(TIMING.refusals - 1):
         watch.core.on_refused(S0, watch.now_s)
-    watch.pass_time(0.5, alive=(S1, PEER))
+    watch.pass_time(0.5, alive=(S1, PEER, FIRST, CLIENT))
     assert watch.votes() == []
 
     watch.core.on_refused(S0, watch.now_s)
-    watch.pass_time(0.5, alive=(S1, PEER))
+    watch.pass_time(0.5, alive=(S1, PEER, FIRST, CLIENT))
 
     assert watch.votes() == [Suspect(S0)]
 
@@ -129,10 +144,10 @@ def test_who_was_never_heard_may_be_starting_and_is_given_time() -> None:
     watch = Watch()
     for _ in range(5 * TIMING.refusals):
         watch.core.on_refused(S0, watch.now_s)
-    watch.pass_time(3.0, alive=(S1, PEER))
+    watch.pass_time(3.0, alive=(S1, PEER, FIRST, CLIENT))
     assert watch.votes() == []
 
-    watch.pass_time(0.5, alive=(S1, PEER))
+    watch.pass_time(0.5, alive=(S1, PEER, FIRST, CLIENT))
 
     assert watch.votes() == [Suspect(S0)]
 
@@ -140,14 +155,13 @@ def test_who_was_never_heard_may_be_starting_and_is_given_time() -> None:
 def test_a_client_asks_itself_for_its_session_and_is_told_who_the_supers_are() -> None:
     watch = Watch()
     watch.connect(CLIENT)
-    watch.core.on_message(ROUTER, ConfigState(0, CONFIG.encode()), watch.now_s)
 
     output = watch.pass_time(0.5)
 
     assert CLIENT not in output.connect
     assert sent(output, Ping, to=CLIENT) == [Ping(0.5, tuple(sorted(CONFIG.supers)))]
-    watch.pass_time(3.5)
-    assert Suspect(CLIENT) in watch.votes()
+    watch.pass_time(3.5, alive=(S0, S1, PEER, FIRST))
+    assert watch.votes() == [Suspect(CLIENT)]
 
 
 def test_a_sign_of_life_or_a_session_makes_refusals_count_anew() -> None:
@@ -157,7 +171,7 @@ def test_a_sign_of_life_or_a_session_makes_refusals_count_anew() -> None:
     watch.core.on_message(S0, Pong(0.0), watch.now_s)
     for _ in range(2):
         watch.core.on_refused(S0, watch.now_s)
-    watch.pass_time(0.5, alive=(S1, PEER))
+    watch.pass_time(0.5, alive=(S1, PEER, FIRST, CLIENT))
     watch.core.on_connected(S0, watch.now_s)
     for _ in range(2):
         watch.core.on_refused(S0, watch.now_s)
@@ -180,25 +194,42 @@ def test_a_lost_session_is_probed_at_once_and_not_voted_upon() -> None:
 def test_it_follows_who_is_a_member() -> None:
     watch = Watch()
     new = storage(7)
-    config = after(CONFIG, (new, Join(new)))
 
-    watch.core.on_message(ROUTER, ConfigState(0, config.encode()), watch.now_s)
+    watch.deliver(new, Join(new))
     output = watch.core.flush(watch.now_s)
 
-    assert {new, CLIENT, super_(0)} - set(output.connect) == {CLIENT, super_(0)}
-    watch.pass_time(4.0, alive=(S0, S1, PEER, new, super_(0)))
-    assert Suspect(CLIENT) in watch.votes()
+    assert output.connect == [new]
+    watch.pass_time(4.0)
+    assert watch.votes() == [Suspect(new)]
 
 
 def test_one_that_is_no_member_any_more_is_left_alone() -> None:
     watch = Watch()
-    without = after(CONFIG, (super_(0), Suspect(S0)), (super_(2), Suspect(S0)))
-    assert not without.is_member(S0)
+    watch.deliver(FIRST, Suspect(S0))
+    watch.deliver(PEER, Suspect(S0))
 
-    watch.core.on_message(ROUTER, ConfigState(0, without.encode()), watch.now_s)
-    watch.pass_time(4.0, alive=(S1, PEER, CLIENT, super_(0)))
+    watch.core.flush(watch.now_s)
+    assert not watch.core.following.is_member(S0)
+    watch.pass_time(4.0, alive=(S1, PEER, CLIENT, FIRST))
 
     assert watch.votes() == []
+
+
+def test_one_that_starts_later_joins_and_watches_nobody_before_it_is_told_of_anybody() -> None:
+    watch = Watch(None)
+    assert watch.started.connect == []
+    assert watch.votes() == [Join(ME)]
+    watch.pass_time(10.0, alive=())
+    assert watch.votes() == [Join(ME)]
+
+    # Its join's delivery carries everything that came before.
+    watch.deliver(ME, Join(ME), config=CONFIG.encode())
+    output = watch.core.flush(watch.now_s)
+
+    assert watch.core.following.config == CONFIG
+    assert set(output.connect) == {S0, S1, PEER}
+    watch.pass_time(4.0, alive=(S1, PEER, CLIENT, FIRST))
+    assert watch.votes() == [Join(ME), Suspect(S0)]
 
 
 def lagging(watch: Watch, *processes: ProcessId, router: ProcessId = ROUTER) -> None:
@@ -209,15 +240,14 @@ def lagging(watch: Watch, *processes: ProcessId, router: ProcessId = ROUTER) -> 
 def test_one_that_lives_but_lags_is_voted_upon_until_it_gets_on() -> None:
     watch = Watch()
     watch.connect(S0, S1, PEER)
-    everybody = (S0, S1, PEER, CLIENT, super_(0))
     lagging(watch, S0)
-    watch.pass_time(2.0, alive=everybody)
+    watch.pass_time(2.0, alive=EVERYBODY)
     lagging(watch, S0)
-    watch.pass_time(2.0, alive=everybody)
+    watch.pass_time(2.0, alive=EVERYBODY)
     assert watch.votes() == [Suspect(S0)]
 
     lagging(watch)
-    watch.pass_time(0.5, alive=everybody)
+    watch.pass_time(0.5, alive=EVERYBODY)
 
     assert watch.votes() == [Suspect(S0), Trust(S0)]
 
@@ -233,7 +263,7 @@ def test_only_the_leader_says_who_lags() -> None:
 def test_the_lead_router_is_asked_for_the_configuration_regularly() -> None:
     watch = Watch()
 
-    assert sent(watch.pass_time(0.5), ConfigRequest, to=ROUTER) == [ConfigRequest()]
+    assert sent(watch.pass_time(0.5), ConfigRequest, to=ROUTER) == [ConfigRequest(wants_config=False)]
 
     watch.multicast.lead = None
     assert not sent(watch.pass_time(0.5), ConfigRequest)
@@ -278,7 +308,7 @@ def test_an_own_pause_does_not_make_later_silence_longer() -> None:
     for process in (S0, S1, PEER):
         watch.core.on_message(process, Pong(watch.now_s), watch.now_s)
     watch.core.flush(watch.now_s)
-    watch.pass_time(4.0, alive=(S1, PEER))
+    watch.pass_time(4.0, alive=(S1, PEER, FIRST, CLIENT))
 
     assert watch.votes() == [Suspect(S0)]
 

@@ -133,7 +133,9 @@ class Expelled(msgspec.Struct, frozen=True, array_like=True, tag="expelled"):
 
 
 class ConfigRequest(msgspec.Struct, frozen=True, array_like=True, tag="config-request"):
-    """Ask for the routing configuration."""
+    """Ask for the routing configuration, or only for who lags: whoever follows the order knows it."""
+
+    wants_config: bool = True
 
 
 class Outdated(msgspec.Struct, frozen=True, array_like=True, tag="outdated"):
@@ -147,7 +149,7 @@ class Outdated(msgspec.Struct, frozen=True, array_like=True, tag="outdated"):
 
 
 class ConfigState(msgspec.Struct, frozen=True, array_like=True, tag="config-state"):
-    """The routing configuration after a position, in its canonical encoding.
+    """The routing configuration after a position, in its canonical encoding; empty if it is not wanted.
 
     A leader also names the processes that live, perhaps, but owe confirmations
     for too long: supers vote on them as on silent ones.

@@ -66,6 +66,20 @@ class Run(msgspec.Struct, Generic[C], eq=False):
         """Whether it is a configuration message."""
         return self.submission.kind.item(self.start) == CONFIG
 
+    @property
+    def joined(self) -> C | None:
+        """The Config after it, if by it its sender has become a member.
+
+        Worked out anew by whoever needs it, as routing is: nothing of it has to be kept or sent.
+        """
+        if self.submission.first + self.start != 1 or not self.is_config:
+            return None
+        sender, target = self.submission.sender, self.routes.routes[0]
+        if isinstance(target, Refusal) or sender not in target or self.config.is_member(sender):
+            return None
+        outcome = transition(self.config, self.submission.message(self.start))
+        return None if isinstance(outcome, Refusal) else outcome[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Departure:

@@ -200,7 +200,7 @@ class Router(Generic[C]):
                 if not self.reads.take(peer, message, is_led=self._led, proof=proof, now_s=now_s):
                     self._out.reset.append(peer)
             case ConfigRequest():
-                self._on_config_request(peer, now_s)
+                self._on_config_request(peer, message, now_s)
             case StableUpTo():
                 if peer.role == self.me.role and not self.broadcast.is_leader:
                     self.record.hear(message)
@@ -270,13 +270,14 @@ class Router(Generic[C]):
             return True
         return bool(self.record.settled) or self.proposer.is_holding
 
-    def _on_config_request(self, peer: ProcessId, now_s: float) -> None:
+    def _on_config_request(self, peer: ProcessId, message: ConfigRequest, now_s: float) -> None:
         lagging: tuple[ProcessId, ...] = ()
         if self._led and self.broadcast.is_backed(now_s):
             # Confirmations go to the leader alone: one that is deposed and does
             # not know it takes everybody for late.
             lagging = self.laggards.overdue(now_s)
-        state = ConfigState(self.mseq.position, self.mseq.config.encode(), lagging)
+        config = self.mseq.config.encode() if message.wants_config else b""
+        state = ConfigState(self.mseq.position, config, lagging)
         self._out.send.append((peer, state))
 
     @property

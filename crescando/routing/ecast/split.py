@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from crescando.routing.base import Refusal, Routes
+from crescando.routing.base import Config, Refusal, Routes
 from crescando.routing.batch import HEADER_BYTES, I64, Delivery, Submission, gather
 from crescando.types import ProcessId, Scope
 
@@ -29,6 +29,8 @@ class Shares:
     routes : Routes
         Of n messages; refused ones go nowhere.
     positions : ndarray of int64, shape (n,)
+    joined : Config, optional
+        If the one message is its sender's join: the Config after it, which is the joiner's first.
 
     Attributes
     ----------
@@ -38,8 +40,16 @@ class Shares:
         What its share weighs, as `Delivery.n_bytes`.
     """
 
-    def __init__(self, batch: Submission, start: int, routes: Routes, positions: I64) -> None:
+    def __init__(
+        self,
+        batch: Submission,
+        start: int,
+        routes: Routes,
+        positions: I64,
+        joined: Config | None = None,
+    ) -> None:
         self._batch, self._start, self._routes, self._positions = batch, start, routes, positions
+        self._joined = joined
         self._groups: dict[ProcessId, list[tuple[int, Scope]]] = {}
         self._whole: Delivery | None = None
         self.last: dict[ProcessId, int] = {}
@@ -83,6 +93,13 @@ class Shares:
 
     def of(self, process: ProcessId) -> Delivery:
         """Give a destination's share."""
+        share = self._of(process)
+        if self._joined is not None and process == self._batch.sender:
+            # Its weight beside the order's messages is not counted: a process joins once.
+            return msgspec.structs.replace(share, config=self._joined.encode())
+        return share
+
+    def _of(self, process: ProcessId) -> Delivery:
         routes = self._routes.routes
         if len(routes) == 1:
             return self._all(routes[0][process])  # type: ignore[index]  # No refusal has shares.

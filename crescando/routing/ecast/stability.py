@@ -174,7 +174,7 @@ def entry_of(instance: int, runs: list[Run[C]], suspected: set[ProcessId]) -> En
         submission = run.submission
         begin = position(instance, run.base)
         positions = np.arange(begin + run.start, begin + run.stop)
-        share = Shares(submission, run.start, run.routes, positions)
+        share = Shares(submission, run.start, run.routes, positions, run.joined)
         shares.append(share)
         addressed.setdefault(submission.sender, set()).update(share.last)
         if submission is not weighed:

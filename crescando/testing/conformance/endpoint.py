@@ -15,12 +15,13 @@ from crescando.types import ProcessId, Scope
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """One message at one destination."""
+    """One message at one destination, and the Config that came with it."""
 
     position: int
     sender: ProcessId
     number: int
     scope: Scope
+    config: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,8 @@ class EndProcess:
                 raise self._broken(
                     "reads", f"{position} was delivered after a read at {self.ran[-1].position}"
                 )
-            self.delivered.append(Delivered(position, part.sender, number, part.scope_of(index)))
+            scope = part.scope_of(index)
+            self.delivered.append(Delivered(position, part.sender, number, scope, part.config))
 
     def _take_verdicts(self, event: StableEvent) -> None:
         if event.upto < self._upto:

@@ -19,6 +19,7 @@ stability        a verdict is taken back, is wrong, or of what was not submitted
 termination      a message gets no verdict in time
 holding          a message is stable before a destination that holds has confirmed
 expulsion        a process that is no member is not told, or goes on
+joining          a joiner is not told the Config after its join, or somebody else is told one
 reads            a read beside the order shows too little, too much or what is over
 noise            a foreign or malformed message does harm
 rest             much is sent while nothing is asked
@@ -37,7 +38,7 @@ from crescando.process import ProcessCore
 from crescando.routing.base import Multicast
 from crescando.routing.batch import Message, submission
 from crescando.routing.rubberband.config import Rubberband
-from crescando.routing.rubberband.messages import CreateTable, Leave, Suspect, encode_message
+from crescando.routing.rubberband.messages import CreateTable, Join, Leave, Suspect, encode_message
 from crescando.schema import ColumnDef, DataType, TableSchema
 from crescando.testing.conformance.decisions import target_of
 from crescando.testing.conformance.endpoint import EndProcess, ReadWords
@@ -116,8 +117,7 @@ class System:
             rng = random.Random(f"{seed}/{me}")
             self.stage.add(subject.make_router(me, self.routers, self.config, rng))
         for me in (*self.storages, self.super_, *self.clients):
-            self.ends[me] = EndProcess(me, subject.make_multicast(me, self.routers), subject.reads)
-            self.stage.add(self.ends[me])
+            self.start(me)
 
     def _genesis(self) -> Rubberband:
         empty = Rubberband.genesis(
@@ -130,6 +130,11 @@ class System:
     def broken(self, rule: str, text: str) -> ConformanceError:
         """Give the error that tells of a broken rule."""
         return ConformanceError(rule, text, f"seed {self.seed}, {self.stage.now_s():.2f} s")
+
+    def start(self, me: ProcessId) -> None:
+        """Start an application process."""
+        self.ends[me] = EndProcess(me, self.subject.make_multicast(me, self.routers), self.subject.reads)
+        self.stage.add(self.ends[me])
 
     # Submitting.
 
@@ -144,7 +149,7 @@ class System:
             messages.append(Message(me, number, kind, table, draw_ranges(rng), rng.getrandbits(32), payload))
         self._give(me, messages)
 
-    def configure(self, me: ProcessId, body: Leave | Suspect) -> None:
+    def configure(self, me: ProcessId, body: Join | Leave | Suspect) -> None:
         """Let a process submit a configuration message."""
         number = self.ends[me].multicast.next_number
         self._give(me, [Message(me, number, MessageKind.CONFIG, -1, (), 0, encode_message(body))])
@@ -267,8 +272,10 @@ class System:
                     missed += [(me, position, message)] if me in target else []
                 elif me not in target or found.scope != target[me]:
                     raise self.broken("minimality", f"{me} delivered {found}, which goes to {dict(target)}")
+            before = config
             if message.kind is MessageKind.CONFIG:
                 config = config.apply(message)
+            self._judge_told(message, position, before, config)
         for me, position, message in missed:
             # Whoever is expelled need not have delivered all before.
             if config.is_member(me):
@@ -277,6 +284,16 @@ class System:
             if end.expelled is not None and config.is_member(me):
                 raise self.broken("expulsion", f"{me} was told of its expulsion, and is a member")
         self._judge_verdicts(any(not config.is_member(me) for me in self.ends))
+
+    def _judge_told(self, message: Message, position: int, before: Rubberband, after: Rubberband) -> None:
+        """Compare who was told a Config with who joined by a message."""
+        joiner = None if before.is_member(message.sender) else message.sender
+        for me, end in self.ends.items():
+            expected = after.encode() if me == joiner else b""
+            told = {part.config for part in end.delivered if part.position == position}
+            if told - {expected}:
+                text = "no Config or a wrong one" if expected else "a Config though it did not join"
+                raise self.broken("joining", f"{me} was told {text} with {message} at {position}")
 
     def _judge_verdicts(self, somebody_failed: bool) -> None:
         delivered: set[tuple[ProcessId, int]] = {
@@ -386,6 +403,37 @@ def expulsion(subject: MulticastSubject, seed: int) -> None:
         raise system.broken("expulsion", f"{untold} are no members any more and were not told")
 
 
+def joining(subject: MulticastSubject, seed: int) -> None:
+    """Who joins is told the Config after its join, whatever sessions end and whoever leads by then."""
+    system = System(subject, seed)
+    stage, rng = system.stage, system.stage.rng
+    late = [ProcessId(role, f"late{n}", 1) for n in range(3) for role in ("storage", "super")]
+    crashes = subject.crashes
+    for burst in range(18):
+        system.submit(rng.choice(system.clients), rng.randint(1, 4))
+        if burst % 3 == 0:
+            joiner = late[burst // 3]
+            system.start(joiner)
+            system.configure(joiner, Join(joiner))
+        fault = rng.randrange(4)
+        if fault == 0:
+            stage.reset_some(rng.randint(1, 4))
+        elif fault == 1 and burst % 3 == 0:
+            stage.isolate(joiner)
+        elif fault == 2:
+            stage.heal(resets=rng.random() < 0.5)
+        if burst % 6 == 3 and crashes:
+            crashes -= 1
+            lead = system.ends[system.clients[0]].multicast.lead
+            stage.crash(lead if lead is not None else system.routers[0])
+        stage.run(rng.choice((0.0, 0.01, 0.1, 0.3)))
+    stage.heal(resets=True)
+    system.settle()
+    untold = [str(me) for me in late if not any(part.config for part in system.ends[me].delivered)]
+    if untold:
+        raise system.broken("joining", f"{untold} have joined and were told nothing")
+
+
 def snapshot_reads(subject: MulticastSubject, seed: int) -> None:
     """Reads beside the order run at one position, and show all that anybody knew when they were asked."""
     system = System(subject, seed)
@@ -456,7 +504,7 @@ def rest(subject: MulticastSubject, seed: int) -> None:
 
 def laws_for(subject: MulticastSubject) -> tuple[Law, ...]:
     """Give the laws that a subject can be held to."""
-    always: tuple[Law, ...] = (calm, rest, refusals, sessions, holding, expulsion, noise)
+    always: tuple[Law, ...] = (calm, rest, refusals, sessions, holding, expulsion, joining, noise)
     if subject.reads is not None:
         always += snapshot_reads, snapshot_reads_under_faults
     return (*always, router_crashes) if subject.crashes else always
