@@ -199,7 +199,7 @@ class Client:
 
     def on_connected(self, peer: ProcessId, now_s: float) -> None:
         self._reconnects.drop(peer)
-        if peer in self._storages:
+        if peer.role == "storage":
             self._contact.on_connected(peer, now_s)
             self.reachable[peer] = None
             self._out.send.append((peer, Attach()))
@@ -217,7 +217,7 @@ class Client:
         self._snapshots.lose_session()
         self._reconnects.lost(peer, now_s + self.limits.inquire_s)
         self._completions += self._replicas.end(peer, "went away before it answered")
-        if peer not in self._storages:
+        if peer.role != "storage":
             self.supers.discard(peer)
             self._watch.on_disconnected(peer)
             self.multicast.on_disconnected(peer, now_s)
@@ -252,7 +252,7 @@ class Client:
                     self._fail(read, RefusedError(message.reason))
             case Ping():
                 self._out.send.append((peer, Pong(message.sent_s)))
-                self._out.connect += self._reconnects.want(peer.role, message.supers)
+                self._out.connect += self._reconnects.hear(peer, message, self._storages, self._contact)
             case Pong():
                 """Its coming is all it says."""
             case Quorum():

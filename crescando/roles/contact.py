@@ -58,8 +58,21 @@ class Contact:
         self._marks: deque[tuple[float, int]] = deque()
         """When a look found which number to be the next."""
 
+    def meet(self, process: ProcessId) -> None:
+        """Learn that there is one more."""
+        self._owed_s.setdefault(process, None)
+
+    def forget(self, process: ProcessId) -> None:
+        """Learn that there is one no more: nobody waits for it."""
+        self._owed_s.pop(process, None)
+        self._open.discard(process)
+        self._mute.discard(process)
+        self.silent -= {process}
+
     def on_connected(self, process: ProcessId, now_s: float) -> None:
         """Learn that a session has begun."""
+        if process not in self._owed_s:
+            return
         self._open.add(process)
         if process not in self._mute:
             self._mute.add(process)
@@ -69,7 +82,7 @@ class Contact:
     def on_disconnected(self, process: ProcessId, now_s: float) -> None:
         """Learn that a session has ended."""
         self._open.discard(process)
-        if self._owed_s[process] is None:
+        if process in self._owed_s and self._owed_s[process] is None:
             self._owed_s[process] = now_s
 
     def hear(self, process: ProcessId, now_s: float) -> None:

@@ -107,10 +107,11 @@ class Weighs(msgspec.Struct, frozen=True, array_like=True, tag="weighs"):
 
 
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag="ping"):
-    """A super asks for a sign of life; a client it tells who the supers are."""
+    """A super asks for a sign of life; a client it tells who the supers and storage processes are."""
 
     sent_s: float
     supers: tuple[ProcessId, ...] = ()
+    storages: tuple[ProcessId, ...] = ()
 
 
 class Pong(msgspec.Struct, frozen=True, array_like=True, tag="pong"):

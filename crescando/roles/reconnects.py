@@ -1,9 +1,16 @@
-"""Peers with which a client wants sessions: whom to try again, and when."""
+"""Peers with which a client wants sessions: who they are, whom to try again, and when.
+
+Rules of the file: a client is told by the pings of supers which supers and storage
+processes there are. Supers follow the order, some later than others: a storage process is
+wanted as long as any super that has spoken names it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from crescando.roles.contact import Contact
+from crescando.roles.messages import Ping
 from crescando.types import ProcessId
 
 
@@ -18,6 +25,38 @@ class Reconnects:
     def __init__(self, wanted: Iterable[ProcessId]) -> None:
         self.wanted = dict.fromkeys(wanted)
         self._due_s: dict[ProcessId, float] = {}
+        self._named: dict[ProcessId, tuple[ProcessId, ...]] = {}
+        """The storage processes that each super named last."""
+
+    def hear(
+        self, super_: ProcessId, ping: Ping, storages: dict[ProcessId, None], contact: Contact
+    ) -> list[ProcessId]:
+        """Learn of a super who there is; gives with whom a session is to be asked for.
+
+        Parameters
+        ----------
+        super_ : ProcessId
+        ping : Ping
+        storages : dict of ProcessId to None
+            The storage processes that are known; brought up to date.
+        contact : Contact
+            Told who is new and who is gone.
+        """
+        new = self.want(super_.role, ping.supers)
+        if not ping.storages:
+            return new
+        self._named[super_] = ping.storages
+        for gone in [known for known in self._named if known not in self.wanted]:
+            del self._named[gone]
+        named = dict.fromkeys(storage for some in self._named.values() for storage in some)
+        for gone in [known for known in storages if known not in named]:
+            del storages[gone]
+            contact.forget(gone)
+        met = self.want("storage", tuple(named))
+        for storage in met:
+            storages[storage] = None
+            contact.meet(storage)
+        return new + met
 
     def want(self, role: str, processes: tuple[ProcessId, ...]) -> list[ProcessId]:
         """Take what processes of a role there are, if any are named; give those that are new."""

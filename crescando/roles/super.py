@@ -92,6 +92,7 @@ class Super:
         self._watched: dict[ProcessId, _Watched] = {}
         self._sessions: set[ProcessId] = set()
         self._supers: tuple[ProcessId, ...] = ()
+        self._storages: tuple[ProcessId, ...] = ()
         self._ping_at_s = 0.0
         self._out = Output()
 
@@ -193,8 +194,8 @@ class Super:
             self._out.connect.append(process)
 
     def _ping(self, process: ProcessId, now_s: float) -> None:
-        supers = self._supers if process.role == "client" else ()
-        self._out.send.append((process, Ping(now_s, supers)))
+        there = (self._supers, self._storages) if process.role == "client" else ()
+        self._out.send.append((process, Ping(now_s, *there)))
 
     def _follow(self, part: Delivery, now_s: float) -> None:
         """Take delivered configuration messages; supers are sent no others."""
@@ -208,6 +209,7 @@ class Super:
         for process in [known for known in self._watched if known not in members]:
             del self._watched[process]
         self._supers = tuple(sorted(process for process in members if process.role == self.me.role))
+        self._storages = tuple(sorted(process for process in members if process.role == "storage"))
         self._watch(sorted(members), now_s)
 
     def _hear(self, peer: ProcessId, now_s: float) -> None:

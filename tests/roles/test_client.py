@@ -837,6 +837,31 @@ def test_sessions_are_kept_with_the_supers_that_pings_name() -> None:
     assert desk.pass_time(LIMITS.inquire_s).connect == []
 
 
+def test_sessions_are_kept_with_the_storages_that_any_super_names() -> None:
+    desk = Desk()
+    s2 = ProcessId("storage", "s2", 1)
+
+    assert desk.tell(U1, Ping(4.0, (U1, U2), (S0, S1, s2))).connect == [U1, U2, s2]
+    desk.core.on_connected(s2, desk.now_s)
+    assert sent(desk.flush(), Attach, to=s2) == [Attach()]
+    assert s2 in desk.core.reachable
+
+    # Of two supers one may not know yet who has joined, or who is gone.
+    assert desk.tell(U2, Ping(4.1, (U1, U2), (S0, S1))).connect == []
+    desk.tell(U1, Ping(4.2, (U1, U2), (S0, s2)))
+    desk.core.on_refused(S1, desk.now_s)
+    assert desk.pass_time(LIMITS.inquire_s).connect == [S1]
+
+    # Now both know; an old session of one that is gone disturbs nobody.
+    desk.tell(U2, Ping(5.0, (U1, U2), (S0, s2)))
+    desk.core.on_refused(S1, desk.now_s)
+    assert desk.pass_time(LIMITS.inquire_s).connect == []
+    desk.core.on_connected(S1, desk.now_s)
+    desk.core.on_disconnected(S1, desk.now_s)
+    assert S1 not in desk.core.reachable
+    assert desk.pass_time(LIMITS.inquire_s).connect == []
+
+
 def test_the_configuration_is_asked_of_the_leader_and_again_of_its_successor() -> None:
     desk = Desk()
     desk.core.ask_config(77)

@@ -152,14 +152,16 @@ def test_who_was_never_heard_may_be_starting_and_is_given_time() -> None:
     assert watch.votes() == [Suspect(S0)]
 
 
-def test_a_client_asks_itself_for_its_session_and_is_told_who_the_supers_are() -> None:
+def test_a_client_asks_itself_for_its_session_and_is_told_who_there_is() -> None:
     watch = Watch()
     watch.connect(CLIENT)
 
     output = watch.pass_time(0.5)
 
     assert CLIENT not in output.connect
-    assert sent(output, Ping, to=CLIENT) == [Ping(0.5, tuple(sorted(CONFIG.supers)))]
+    assert sent(output, Ping, to=CLIENT) == [
+        Ping(0.5, tuple(sorted(CONFIG.supers)), tuple(sorted(CONFIG.storages)))
+    ]
     watch.pass_time(3.5, alive=(S0, S1, PEER, FIRST))
     assert watch.votes() == [Suspect(CLIENT)]
 
