@@ -5,6 +5,10 @@ node needs its own file and nothing else: key, certificate, and the authority it
 trusts. A certificate names processes as ``crescando://<cluster>/<role>/<node>``
 and lives shortly: a running process takes up a new file by itself.
 
+An authority is changed in three steps, since a node must trust the new one
+before it meets the first certificate of it: nodes' files that trust both, then
+such that the new one has signed, then such that trust the new one only.
+
 Rules of the file: a file appears whole, readable by its owner only, or not at
 all; what is not a file of ours is not overwritten.
 """
@@ -31,6 +35,10 @@ from crescando.transport.identity import SCHEME, Identity, identity_of, is_name
 
 AUTHORITY_FILE = "authority.pem"
 AUTHORITY_KEY_FILE = "authority.key.pem"
+NEXT_FILE, NEXT_KEY_FILE = "next-authority.pem", "next-authority.key.pem"
+FORMER_FILE = "former-authority.pem"
+
+_OWN_FILES = frozenset({AUTHORITY_FILE, AUTHORITY_KEY_FILE, NEXT_FILE, NEXT_KEY_FILE, FORMER_FILE})
 
 NODE_LIFETIME = datetime.timedelta(days=30)
 AUTHORITY_LIFETIME = datetime.timedelta(days=5 * 365)
@@ -130,27 +138,7 @@ class Authority:
                     str(folder / file), "there is an authority already; its nodes would not know a new one"
                 )
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name(
-            [
-                x509.NameAttribute(NameOID.ORGANIZATION_NAME, cluster),
-                x509.NameAttribute(NameOID.COMMON_NAME, f"authority of {cluster}"[:64]),
-            ]
-        )
-        now = datetime.datetime.now(datetime.UTC)
-        certificate = (
-            _builder(name, name, key.public_key(), now - SKEW, now + lifetime)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_usage(signs_certificates=True), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .add_extension(
-                x509.SubjectAlternativeName([x509.UniformResourceIdentifier(f"{SCHEME}{cluster}")]),
-                critical=False,
-            )
-            .sign(key, hashes.SHA256())
-        )
-        write_private(folder / AUTHORITY_KEY_FILE, _pem_of_key(key))
-        write_private(folder / AUTHORITY_FILE, certificate.public_bytes(serialization.Encoding.PEM))
+        _write_authority(folder / AUTHORITY_FILE, folder / AUTHORITY_KEY_FILE, cluster, lifetime)
         return cls(folder)
 
     def issue(
@@ -182,7 +170,7 @@ class Authority:
             raise CredentialsError(str(path or self.folder), "name at least one process, as role/node")
         first = identities[0]
         target = Path(path) if path is not None else self.folder / f"{first.role}-{first.node}.pem"
-        if target.name in (AUTHORITY_FILE, AUTHORITY_KEY_FILE):
+        if target.name in _OWN_FILES:
             raise CredentialsError(str(target), "this is the authority's own file")
         key = ec.generate_private_key(ec.SECP256R1())
         start = begins or datetime.datetime.now(datetime.UTC)
@@ -210,8 +198,7 @@ class Authority:
             )
             .sign(self._key, hashes.SHA256())
         )
-        pem = serialization.Encoding.PEM
-        parts = _pem_of_key(key), certificate.public_bytes(pem), self._certificate.public_bytes(pem)
+        parts = _pem_of_key(key), certificate.public_bytes(serialization.Encoding.PEM), self._trusted()
         write_private(target, b"".join(parts))
         return target
 
@@ -241,6 +228,37 @@ class Authority:
                 renewed.append(path)
         return renewed
 
+    def rotate_authority(self, lifetime: datetime.timedelta = AUTHORITY_LIFETIME) -> str:
+        """Take the next of the three steps to a new authority, and issue all nodes' files anew.
+
+        Every node must have its new file before the step after this one.
+
+        Returns
+        -------
+        str
+            What was done: ``announced``, ``replaced`` or ``finished``.
+        """
+        folder = self.folder
+        if (folder / FORMER_FILE).exists():
+            (folder / FORMER_FILE).unlink()
+            step = "finished"
+        elif (folder / NEXT_FILE).exists():
+            write_private(folder / FORMER_FILE, (folder / AUTHORITY_FILE).read_bytes())
+            (folder / NEXT_KEY_FILE).replace(folder / AUTHORITY_KEY_FILE)
+            (folder / NEXT_FILE).replace(folder / AUTHORITY_FILE)
+            step = "replaced"
+        else:
+            _write_authority(folder / NEXT_FILE, folder / NEXT_KEY_FILE, self.cluster, lifetime)
+            step = "announced"
+        Authority(folder).rotate(is_forced=True)
+        return step
+
+    def _trusted(self) -> bytes:
+        """Give the authorities that nodes are to trust now."""
+        others = (self.folder / NEXT_FILE, self.folder / FORMER_FILE)
+        kept = [path.read_bytes() for path in others if path.exists()]
+        return b"".join([self._certificate.public_bytes(serialization.Encoding.PEM), *kept])
+
     def _identity(self, name: str) -> Identity:
         identity = identity_of(f"{SCHEME}{self.cluster}/{name}")
         if identity is None or identity.role not in ROLES:
@@ -254,9 +272,7 @@ class Authority:
 
 def node_files(folder: Path) -> list[Path]:
     """Give the files of a folder that are nodes'."""
-    return [
-        path for path in sorted(folder.glob("*.pem")) if path.name not in (AUTHORITY_FILE, AUTHORITY_KEY_FILE)
-    ]
+    return [path for path in sorted(folder.glob("*.pem")) if path.name not in _OWN_FILES]
 
 
 def check(path: Path) -> Finding:
@@ -306,6 +322,33 @@ def write_private(path: Path, data: bytes) -> None:
             raise
     except OSError as error:
         raise CredentialsError(str(path), f"it cannot be written: {error.strerror}") from error
+
+
+def _write_authority(path: Path, key_path: Path, cluster: str, lifetime: datetime.timedelta) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.datetime.now(datetime.UTC)
+    # One that follows another must not be taken for it.
+    common = f"authority {os.urandom(8).hex()} of {cluster}"[:64]
+    name = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, cluster),
+            x509.NameAttribute(NameOID.COMMON_NAME, common),
+        ]
+    )
+    certificate = (
+        _builder(name, name, key.public_key(), now - SKEW, now + lifetime)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.UniformResourceIdentifier(f"{SCHEME}{cluster}")]),
+            critical=False,
+        )
+        .sign(key, hashes.SHA256())
+    )
+    # The key first: an authority without one is no authority, a key without one is only a file.
+    write_private(key_path, _pem_of_key(key))
+    write_private(path, certificate.public_bytes(serialization.Encoding.PEM))
 
 
 def _builder(

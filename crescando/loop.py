@@ -20,6 +20,16 @@ from crescando.pump import Handle
 T = TypeVar("T")
 
 
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Give a new event loop for sockets: uvloop's where it is installed, which does more in less time."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
 ROUNDS_MAX = 64
 """Rounds of turns that are taken before sockets and users' tasks get theirs."""
 

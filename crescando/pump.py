@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import logging
 import math
+import traceback
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from crescando.errors import CrescandoError, RemoteProtocolError
 from crescando.process import Output, ProcessCore
 from crescando.transport.base import Channel, Transport
 from crescando.types import ProcessId
@@ -132,6 +134,9 @@ class Pump:
             return
         try:
             self.core.on_message(channel.peer, message, self._now_s())
+        except RemoteProtocolError as error:
+            self._cut_off(channel, error)
+            return
         except Exception as error:  # noqa: BLE001  # Whatever it is, this process stops.
             self.fail(error)
             return
@@ -145,16 +150,28 @@ class Pump:
             return
         core, now_s = self.core, self._now_s()
         needs_turn = not self._may_be_quiet
+        arriving = iter(arrived)
         try:
-            for channel, message in arrived:
-                core.on_message(channel.peer, message, now_s)
-                needs_turn = needs_turn or not core.is_quiet  # type: ignore[attr-defined]
+            # What comes after a message that is no good is taken all the same, if it is another's.
+            while True:
+                try:
+                    for channel, message in arriving:
+                        core.on_message(channel.peer, message, now_s)
+                        needs_turn = needs_turn or not core.is_quiet  # type: ignore[attr-defined]
+                    break
+                except RemoteProtocolError as error:
+                    self._cut_off(channel, error)
         except Exception as error:  # noqa: BLE001  # Whatever it is, this process stops.
             self.fail(error)
             return
         # A turn that is to come anyway will do; else nothing more would gather until it came.
         if needs_turn and not self._has_turn:
             self._take_turn()
+
+    def _cut_off(self, channel: Channel, error: RemoteProtocolError) -> None:
+        """End the session of a peer whose message makes no sense; this process goes on."""
+        logger.warning("process %s ends its session with %s: %s", self.core.me, channel.peer, error)
+        channel.close()
 
     def closed(self, channel: Channel) -> None:
         if self._channels.get(channel.peer) is channel:
@@ -192,7 +209,10 @@ class Pump:
         """Stop this process, if it runs, because of an error that it must not survive."""
         if not self.is_running:
             return
-        logger.error("process %s stops: %r", self.core.me, error, exc_info=error)
+        # The words of an error that is not our own may be a row's values; where it happened never is.
+        said = str(error) if isinstance(error, CrescandoError) else ""
+        stack = "".join(traceback.format_tb(error.__traceback__))
+        logger.error("process %s stops: %s: %s\n%s", self.core.me, type(error).__name__, said, stack)
         self.stop()
         if self._stopped is not None:
             self._stopped(f"{type(error).__name__}: {error}")

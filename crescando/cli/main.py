@@ -1,4 +1,4 @@
-"""The command line: ``crescando demo``.
+"""The command line: ``crescando demo`` and ``crescando certs``.
 
 Rules of the file: arguments in, an exit status out; the work is done elsewhere
 and imported when a command needs it, so that ``--help`` is quick.
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 
+from crescando.cli import certs
 from crescando.errors import CrescandoError
 
 QUICK_ROWS, QUICK_OPERATIONS = 20_000, 3_000
@@ -31,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parsed = _parser().parse_args(arguments)
     try:
-        return _demo(parsed)
+        status: int = parsed.run(parsed)
+        return status
     except CrescandoError as error:
         print(f"crescando: {error}", file=sys.stderr)
         return 2
@@ -61,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help=f"only {QUICK_ROWS:,} flights, and {QUICK_OPERATIONS:,} operations if not told otherwise",
     )
+    demo.set_defaults(run=_demo)
+    certs.add_to(commands)
     return parser
 
 

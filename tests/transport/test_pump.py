@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from crescando.errors import InvariantError, RemoteProtocolError
 from crescando.process import Output
 from crescando.pump import Pump
 from crescando.transport.inprocess import InProcessHub
@@ -275,7 +276,7 @@ def test_a_core_that_stops_itself_is_detached_and_its_last_words_are_sent() -> N
 @pytest.mark.parametrize("where", ["message", "flush", "execute", "after_turn"])
 def test_a_core_that_fails_stops_itself_and_no_other(where: str, caplog: pytest.LogCaptureFixture) -> None:
     def fail(_: Any = None) -> Any:
-        raise ZeroDivisionError("a bug")
+        raise ZeroDivisionError(str(4000 + 711))
 
     collect: list[Callable[[], object]] = [lambda: None]
     desk = Desk(execute=fail if where == "execute" else None, after_turn=lambda: collect[0]())
@@ -295,10 +296,45 @@ def test_a_core_that_fails_stops_itself_and_no_other(where: str, caplog: pytest.
         desk.agenda.run_until(desk.agenda.time)
 
     assert len(desk.stopped) == 1
-    assert "a bug" in desk.stopped[0]
+    assert "4711" in desk.stopped[0]
     assert desk.core.count("message") <= 2
     assert desk.b.told("closed") == [A]
-    assert "a bug" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+    assert "in fail" in caplog.text
+    # What an error of Python's says may be what stands in a row.
+    assert "4711" not in caplog.text
+
+
+def test_what_an_error_of_our_own_says_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk()
+    desk.connect()
+
+    def fail(_: Any) -> None:
+        raise InvariantError("two arcs overlap")
+
+    desk.core.on = fail
+    with caplog.at_level(logging.ERROR):
+        desk.b.channel.send("x")
+        desk.agenda.run_until(desk.agenda.time)
+
+    assert "InvariantError: two arcs overlap" in caplog.text
+
+
+def test_a_message_that_makes_no_sense_costs_its_sender_the_session_and_nobody_else_anything() -> None:
+    desk = Desk()
+    desk.connect()
+
+    def refuse(message: Any) -> None:
+        if message == "nonsense":
+            raise RemoteProtocolError("nonsense")
+
+    desk.core.on = refuse
+    desk.b.channel.send("nonsense")
+    desk.agenda.run_until(desk.agenda.time)
+
+    assert desk.stopped == []
+    assert desk.pump.is_running
+    assert desk.b.told("closed") == [A]
 
 
 def test_nothing_reaches_a_stopped_core() -> None:

@@ -1,0 +1,233 @@
+"""``crescando certs``: what it writes is of use to a process, and to nobody else."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("cryptography")
+
+from crescando.certificates import NODE_LIFETIME, Authority, check
+from crescando.cli.main import main
+from crescando.errors import CredentialsError
+from crescando.transport.credentials import FileCredentials
+from crescando.transport.tls import TlsStream
+from crescando.types import ProcessId
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "certs"
+    assert main(["certs", "init", "--dir", str(folder)]) == 0
+    return folder
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> Any:
+    """Run a command; give the object it prints."""
+    capsys.readouterr()
+    assert main(["certs", *arguments, "--json"]) == status
+    return json.loads(capsys.readouterr().out)
+
+
+def meets(near: Path, far: Path) -> bool:
+    """Say whether two nodes accept each other, as client and server."""
+    client = TlsStream(FileCredentials(near).tls.client, is_server=False)
+    server = TlsStream(FileCredentials(far).tls.server, is_server=True)
+    client.shake()
+    try:
+        for _ in range(4):
+            server.receive(client.outgoing())
+            client.receive(server.outgoing())
+    except OSError:
+        return False
+    return client.is_ready and server.is_ready
+
+
+def test_an_authority_and_its_nodes_are_readable_by_their_owner_only(folder: Path) -> None:
+    main(["certs", "issue", "--dir", str(folder), "storage/s0", "router/r0"])
+
+    files = sorted(path.name for path in folder.iterdir())
+    assert files == [
+        "authority.key.pem",
+        "authority.pem",
+        "client-admin.pem",
+        "router-r0.pem",
+        "storage-s0.pem",
+    ]
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE((folder / name).stat().st_mode) for name in files} == {0o600}
+    assert meets(folder / "storage-s0.pem", folder / "router-r0.pem")
+
+
+def test_the_file_of_a_node_holds_its_own_names(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    both = folder / "host1.pem"
+    said(capsys, "issue", "--dir", str(folder), "--together", str(both), "storage/s0", "router/r0")
+
+    certificate = FileCredentials(both).certificate
+    assert certificate.fault_of("crescando", ProcessId("storage", "s0", 7)) == ""
+    assert certificate.fault_of("crescando", ProcessId("router", "r0")) == ""
+    assert "not crescando://crescando/super/s0" in certificate.fault_of("crescando", ProcessId("super", "s0"))
+    assert "another cluster" in certificate.fault_of("other", ProcessId("storage", "s0"))
+
+
+def test_the_authority_is_of_the_cluster_it_was_made_for(tmp_path: Path) -> None:
+    assert main(["certs", "init", "--dir", str(tmp_path / "a"), "--cluster", "flights"]) == 0
+
+    assert Authority(tmp_path / "a").cluster == "flights"
+    certificate = FileCredentials(tmp_path / "a" / "client-admin.pem").certificate
+    assert {identity.cluster for identity in certificate.identities} == {"flights"}
+
+
+def test_check_tells_what_is_there_and_what_is_of_no_use(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = Authority(folder)
+    long_ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=20)
+    authority.issue("storage/aging", begins=long_ago)
+    authority.issue("storage/dead", begins=long_ago, lifetime=datetime.timedelta(days=1))
+    (folder / "broken.pem").write_text("no certificate")
+
+    told = said(capsys, "check", "--dir", str(folder), status=1)
+
+    found = {Path(each["file"]).name: each for each in told["files"]}
+    assert found["client-admin.pem"]["fault"] == ""
+    assert not found["client-admin.pem"]["is_due"]
+    assert found["storage-aging.pem"]["is_due"]
+    assert found["storage-aging.pem"]["fault"] == ""
+    assert "has expired" in found["storage-dead.pem"]["fault"]
+    assert "crescando certs rotate" in found["storage-dead.pem"]["fault"]
+    assert "holds no certificate" in found["broken.pem"]["fault"]
+
+
+def test_good_files_end_with_0_and_a_line_each(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+
+    assert main(["certs", "check", "--dir", str(folder)]) == 0
+    assert "client-admin.pem: client/admin, until " in capsys.readouterr().out
+
+
+def test_rotate_renews_what_is_past_half_its_life(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    authority = Authority(folder)
+    long_ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=20)
+    aging = authority.issue("storage/s0", "super/u0", begins=long_ago)
+    before = check(aging), check(folder / "client-admin.pem")
+
+    assert said(capsys, "rotate", "--dir", str(folder)) == {"renewed": [str(aging)]}
+
+    after = check(aging), check(folder / "client-admin.pem")
+    assert after[0].names == ("storage/s0", "super/u0")
+    assert after[0].serial != before[0].serial
+    assert not after[0].is_due
+    assert after[0].expires is not None
+    assert after[0].begins is not None
+    assert abs(after[0].expires - after[0].begins - NODE_LIFETIME) < datetime.timedelta(hours=1)
+    assert after[1] == before[1]
+    assert said(capsys, "rotate", "--dir", str(folder)) == {"renewed": []}
+    assert len(said(capsys, "rotate", "--dir", str(folder), "--all")["renewed"]) == 2
+
+
+def test_nodes_meet_throughout_a_change_of_authority(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = Authority(folder)
+    node = authority.issue("storage/s0")
+    first = authority.folder.joinpath("authority.pem").read_bytes()
+    kept = tmp_path / "of-the-step-before.pem"
+
+    def keep() -> None:
+        kept.write_bytes(node.read_bytes())
+        kept.chmod(0o600)
+
+    for step in ("announced", "replaced", "finished"):
+        keep()
+        assert said(capsys, "rotate", "--dir", str(folder), "--authority") == {"step": step}
+        # One node has its new file, the other one has not yet.
+        assert meets(kept, folder / "client-admin.pem"), step
+        assert meets(folder / "client-admin.pem", kept), step
+
+    assert authority.folder.joinpath("authority.pem").read_bytes() != first
+    assert first not in node.read_bytes()
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "authority.key.pem",
+        "authority.pem",
+        "client-admin.pem",
+        "storage-s0.pem",
+    ]
+
+
+def test_a_file_is_made_anew_only_if_there_is_a_reason(folder: Path) -> None:
+    authority = Authority(folder)
+    path = authority.ensure("router/r0")
+    serial = check(path).serial
+
+    assert check(authority.ensure("router/r0")).serial == serial
+    assert check(authority.ensure("router/r0", "storage/s0")).serial != serial
+    path.chmod(0o644)
+    assert check(authority.ensure("router/r0")).fault == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["init"], "there is an authority already"),
+        (["init", "--cluster", "a/b", "--dir", "elsewhere"], "a cluster's name is of letters"),
+        (["issue", "storage"], "role/node"),
+        (["issue", "storage/"], "role/node"),
+        (["issue", "king/s0"], "a role of router, storage, super, client"),
+        (["issue", "storage/../x"], "role/node"),
+        (["issue", "storage/s0\n"], "role/node"),
+        (["issue", "storage/s0", "--days", "0"], "at least a little"),
+        (["issue", "storage/s0", "--days", "nan"], "at least a little"),
+        (["issue", "storage/s0", "--together", "nowhere/at/all.pem"], "cannot be written"),
+        (["issue", "storage/s0", "--dir", "empty"], "crescando certs init"),
+        (["rotate", "--dir", "empty"], "crescando certs init"),
+        (["check", "--dir", "empty"], "crescando certs issue"),
+    ],
+)
+def test_what_cannot_be_done_is_said_with_its_mend(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    text: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+
+    assert main(["certs", *arguments]) == 2
+
+    told = capsys.readouterr().err
+    assert text in told
+    assert told.count("\n") <= 2
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_the_authoritys_own_files_are_not_overwritten(folder: Path) -> None:
+    before = folder.joinpath("authority.key.pem").read_bytes()
+
+    with pytest.raises(CredentialsError, match="the authority's own file"):
+        Authority(folder).issue("storage/s0", path=folder / "authority.key.pem")
+    assert folder.joinpath("authority.key.pem").read_bytes() == before
+
+
+def test_an_authoritys_key_that_others_may_read_is_not_used(folder: Path) -> None:
+    (folder / "authority.key.pem").chmod(0o640)
+
+    with pytest.raises(CredentialsError, match="chmod 600"):
+        Authority(folder)
+
+
+def test_no_certificate_outlives_its_authority(tmp_path: Path) -> None:
+    authority = Authority.create(tmp_path / "c", lifetime=datetime.timedelta(days=3))
+
+    node, own = check(authority.issue("storage/s0")), check(tmp_path / "c" / "authority.pem")
+
+    assert node.expires is not None
+    assert own.expires is not None
+    assert node.expires <= own.expires
