@@ -126,7 +126,7 @@ class Assembly:
             multicast=self._multicast(me, routers or self.names.routers),
             config=self._first_config(me),
             config_type=Rubberband,
-            limits=self.spec.storage,
+            limits=replace(self.spec.storage, lease_s=self.spec.super_.suspicion_s / 2),
         )
 
     def super_(self, me: ProcessId, routers: tuple[ProcessId, ...] = ()) -> Super:

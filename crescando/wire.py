@@ -42,6 +42,7 @@ from crescando.permits import PERMITS, SENDERS
 from crescando.roles.messages import (
     Answered,
     Attach,
+    BasicRefused,
     Explain,
     Explains,
     Forget,
@@ -49,6 +50,7 @@ from crescando.roles.messages import (
     Inquired,
     Ping,
     Pong,
+    ReadBasic,
     ReadReplica,
     Taken,
     Weigh,
@@ -65,6 +67,8 @@ from crescando.routing.ecast.messages import (
     Fenced,
     Hello,
     Inject,
+    Lease,
+    LeaseRequest,
     Outdated,
     Pulse,
     Quorum,
@@ -111,6 +115,8 @@ WireMessage = (
     | Fenced
     | Hello
     | Inject
+    | Lease
+    | LeaseRequest
     | Outdated
     | Pulse
     | Quorum
@@ -124,6 +130,7 @@ WireMessage = (
     | Results
     | Answered
     | Attach
+    | BasicRefused
     | Explain
     | Explains
     | Forget
@@ -131,6 +138,7 @@ WireMessage = (
     | Inquired
     | Ping
     | Pong
+    | ReadBasic
     | ReadReplica
     | Taken
     | Weigh
@@ -196,6 +204,12 @@ class _DeliverRead(msgspec.Struct, frozen=True, array_like=True, tag="deliver-re
     parts: tuple[PackedDelivery, ...]
 
 
+class _ReadBasic(msgspec.Struct, frozen=True, array_like=True, tag="read-basic"):
+    reads: PackedDelivery
+    seen: int
+    laid: int
+
+
 _OWN_FORMS: dict[Any, Any] = {
     Accept[Batch]: Accept[_Batch],
     Decided[Batch]: Decided[_Batch],
@@ -203,6 +217,7 @@ _OWN_FORMS: dict[Any, Any] = {
     Deliver: _Deliver,
     DeliverRead: _DeliverRead,
     Inject: _Inject,
+    ReadBasic: _ReadBasic,
     Route: _Route,
 }
 
@@ -231,6 +246,7 @@ _PACK: dict[type, Callable[[Any], Any]] = {
     Promise: _over_votes(_pack_batch),
     Route: lambda m: _Route(pack_submission(m.submission)),
     Inject: lambda m: _Inject(pack_submission(m.reads), m.seen, m.written),
+    ReadBasic: lambda m: _ReadBasic(pack_delivery(m.reads), m.seen, m.laid),
     Deliver: lambda m: _Deliver(m.ballot, m.instance, m.previous, m.last, tuple(map(pack_delivery, m.parts))),
     DeliverRead: lambda m: _DeliverRead(m.ballot, m.position, m.previous, tuple(map(pack_delivery, m.parts))),
 }
@@ -241,6 +257,7 @@ _UNPACK: dict[type, Callable[[Any], Any]] = {
     Promise: _over_votes(_unpack_batch),
     _Route: lambda m: Route(unpack_submission(m.submission)),
     _Inject: lambda m: Inject(unpack_submission(m.reads), m.seen, m.written),
+    _ReadBasic: lambda m: ReadBasic(unpack_delivery(m.reads), m.seen, m.laid),
     _Deliver: lambda m: Deliver(
         m.ballot, m.instance, m.previous, m.last, tuple(map(unpack_delivery, m.parts))
     ),

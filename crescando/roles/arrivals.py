@@ -1,7 +1,7 @@
 """What is delivered to a storage process becomes operations that wait for a cycle.
 
 Rules of the file: everything waits in the order in which it came; what no honest client could
-have sent fails at its place, alone. Snapshot reads run where they came, and are numbered
+have sent fails at its place, alone. Reads outside the order run where they came, and are numbered
 below 0 from here on, since their numbers are no messages'.
 """
 
@@ -95,7 +95,7 @@ class Arrivals:
             self._append(part, index, operations)
 
     def take_reads(self, part: Delivery, at: int) -> None:
-        """Queue snapshot reads of one client at a position, behind everything delivered."""
+        """Queue reads outside the order of one client at a position, behind everything delivered."""
         shapes = _shapes_of(part)
         attempts = msgspec.structs.replace(part, number=-part.number)
         together = self._decode_together(attempts, shapes)

@@ -106,6 +106,11 @@ class StorageLimits:
         read may answer.
     answers_total_bytes : int
         The same of all clients together.
+    lease_s : float
+        How long after it has asked the leader a process may show rows outside the order; the
+        assembly takes half the time of suspicion.
+    basic_wait_s : float
+        How long a basic read is held that comes before what its session has seen.
     """
 
     cycle_operations: int = 16_384
@@ -123,3 +128,5 @@ class StorageLimits:
     answers_total_bytes: int = 2 << 30
     memory_bytes: int = UNLIMITED
     memory_watermark: float = 0.8
+    lease_s: float = 1.5
+    basic_wait_s: float = 0.5

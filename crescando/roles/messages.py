@@ -11,6 +11,7 @@ import msgspec
 from crescando.client.base import Explanation
 from crescando.engine.base import Failed
 from crescando.engine.written import Written
+from crescando.routing.batch import Delivery
 from crescando.types import KeyRange, ProcessId, Scope
 
 
@@ -75,6 +76,47 @@ class ReadReplica(msgspec.Struct, frozen=True, array_like=True, tag="read-replic
     table: int
     key_range: KeyRange
     columns: tuple[int, ...]
+
+
+class ReadBasic(msgspec.Struct, frozen=True, array_like=True, tag="read-basic"):
+    """Basic reads of a client for one storage process, each with the scope for which it is to answer.
+
+    `reads` are numbered as attempts of snapshot reads are, in the same series;
+    the positions in it mean nothing.
+
+    Attributes
+    ----------
+    reads : Delivery
+    seen : int
+        The highest position that the session was told: nothing older may be shown.
+    laid : int
+        The position of the configuration by which the client chose this process.
+    """
+
+    reads: Delivery
+    seen: int
+    laid: int
+
+
+class BasicRefused(msgspec.Struct, frozen=True, array_like=True, tag="basic-refused"):
+    """Attempts of basic reads that this storage process will not answer; another one may.
+
+    Attributes
+    ----------
+    numbers : tuple of int
+    reason : str
+    is_busy : bool
+        Whether it has too much to do, or is behind: others are asked for a while.
+    position : int
+    layout : bytes
+        The configuration after that position if the client's names another owner, else empty.
+    """
+
+    numbers: tuple[int, ...]
+    reason: str
+    is_busy: bool = False
+    position: int = -1
+    layout: bytes = b""
 
 
 class Explain(msgspec.Struct, frozen=True, array_like=True, tag="explain"):

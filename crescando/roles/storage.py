@@ -3,8 +3,9 @@
 Rules of the file: operations are executed as if in delivery order, a cycle at a
 time; what arrives during a cycle rides on the next (`admission`). The configuration is
 followed message by message, since it says which tables exist. Confirmations are
-withheld while the queue is over its budget, and snapshot reads refused. How deliveries
-are read is in `arrivals`, what clients are told in `reporting`.
+withheld while the queue is over its budget, and reads outside the order refused. How deliveries
+are read is in `arrivals`, what clients are told in `reporting`, what may be shown outside the
+order in `serving`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from crescando.roles.messages import (
     Inquire,
     Ping,
     Pong,
+    ReadBasic,
     ReadReplica,
     Taken,
     Weigh,
@@ -40,9 +42,10 @@ from crescando.roles.messages import (
 )
 from crescando.roles.reporting import Reporter
 from crescando.roles.restraint import Restraint
+from crescando.roles.serving import NO_LEASE, Serving
 from crescando.routing.base import Config, ExpelledEvent, Multicast, ReadsEvent
 from crescando.routing.batch import Delivery
-from crescando.routing.ecast.messages import ReadRefused
+from crescando.routing.ecast.messages import Lease, ReadRefused
 from crescando.schema import TableSchema
 from crescando.types import KeyRange, ProcessId
 
@@ -108,6 +111,7 @@ class Storage:
         self._weighings: list[Weighing] = []
         self._mean = Mean()
         self._restraint = Restraint(self.limits.backlog_s)
+        self._serving = Serving(me, self.limits)
         self._called_off: dict[ProcessId, set[int]] = {}
         """Reads that clients have called off since the last turn."""
         self._cancelled: frozenset[tuple[ProcessId, int]] = frozenset()
@@ -152,6 +156,7 @@ class Storage:
 
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
         self.reporter.end_session(peer)
+        self._serving.end_session(peer)
         self.multicast.on_disconnected(peer, now_s)
 
     def on_refused(self, peer: ProcessId, now_s: float) -> None:
@@ -166,6 +171,11 @@ class Storage:
                 self._called_off.setdefault(peer, set()).update(message.numbers)
             case ReadReplica():
                 self._on_read_replica(peer, message)
+            case ReadBasic():
+                if not self._serving.take(peer, message):
+                    self._out.reset.append(peer)
+            case Lease():
+                self._serving.lease.on_lease(message)
             case Explain():
                 self._on_explain(peer, message)
             case Weigh():
@@ -204,6 +214,7 @@ class Storage:
                 # State that the others no longer wait for must not be served.
                 self._out.stop = event.reason
                 self.following.is_expelled = True
+        self._take_basic(now_s)
         for client, numbers in self._called_off.items():
             self._call_off(client, numbers)
         self._called_off.clear()
@@ -218,10 +229,12 @@ class Storage:
         out, self._out = self._out, Output()
         out.reset += protocol.reset
         out.connect += protocol.connect
-        out.send += self.reporter.take_to_send()
+        # Here and nowhere before: what was read in time may have waited since.
+        out.send = self._serving.screen([*out.send, *self.reporter.take_to_send()], now_s)
         out.send += protocol.send
+        out.send += self._serving.lease.ask(now_s, self.multicast.lead)
         ledgers_s, restraint_s = self.reporter.ledgers.wake_at_s, self._restraint.wake_at_s
-        out.wake_at_s = earliest(protocol.wake_at_s, ledgers_s, restraint_s)
+        out.wake_at_s = earliest(protocol.wake_at_s, ledgers_s, restraint_s, self._serving.wake_at_s)
         return out
 
     def _call_off(self, client: ProcessId, numbers: set[int]) -> None:
@@ -240,13 +253,25 @@ class Storage:
 
     def _take_reads(self, event: ReadsEvent) -> None:
         """Queue snapshot reads behind everything delivered, or refuse those of each client."""
+        lacks = "" if self._serving.lease.holds(self._now_s) else NO_LEASE
         for part in event.parts:
-            refusal = event.refusal or ("its queue is over budget" if self._is_over_budget else "")
+            refusal = event.refusal or lacks or ("its queue is over budget" if self._is_over_budget else "")
             if refusal:
                 refused = ReadRefused(tuple(part.number.tolist()), f"{self.me}: {refusal}")
                 self._out.send.append((part.sender, refused))
             else:
                 self.arrivals.take_reads(part, event.position)
+
+    def _take_basic(self, now_s: float) -> None:
+        """Queue the basic reads that may run behind everything delivered."""
+        reached = self.multicast.delivered
+        config = self.config if self.following.is_joined else None
+        ready, refusals = self._serving.look(
+            now_s, delivered=reached, config=config, is_over_budget=self._is_over_budget
+        )
+        self._out.send += refusals
+        for part in ready:
+            self.arrivals.take_reads(part, reached)
 
     def _apply(self, part: Delivery, index: int) -> None:
         """Follow a configuration message, its own join among them."""
@@ -320,6 +345,7 @@ class Storage:
             self._out.send.append((peer, Weighs(message.request, ())))
 
     def _on_read_replica(self, peer: ProcessId, read: ReadReplica) -> None:
+        self._serving.spare(peer, -read.request)
         if len(self._replica_reads) < self.limits.replica_reads:
             self._replica_reads.append((peer, read))
             return

@@ -317,6 +317,11 @@ class Multicast(Protocol):
         """The router believed to lead, if there is one."""
         ...
 
+    @property
+    def delivered(self) -> int:
+        """The position up to which everything for this process has been given out as events, or will be."""
+        ...
+
     def submit(self, batch: Submission) -> None:
         """Take consecutive messages, to be multicast in order; a number is never taken back."""
         ...

@@ -344,6 +344,22 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True, tag="delivery", gc=
             payload=self.payload[int(payloads[0]) :],
         )
 
+    def keep(self, kept: NDArray[np.bool_]) -> Delivery:
+        """Give some of its messages; `kept` has shape (n,)."""
+        if kept.all():
+            return self
+        payload, offsets = _gather_payloads(self, kept.nonzero()[0])
+        return msgspec.structs.replace(
+            self,
+            number=self.number[kept],
+            position=self.position[kept],
+            kind=self.kind[kept],
+            table=self.table[kept],
+            scope=self.scope[kept],
+            payload_offsets=offsets,
+            payload=payload,
+        )
+
 
 def gather(
     batch: Submission, selected: I64, scope: I64, scopes: tuple[Scope, ...], positions: I64
@@ -386,7 +402,7 @@ def gather(
     )
 
 
-def _gather_payloads(batch: Submission, selected: I64) -> tuple[bytes, I64]:
+def _gather_payloads(batch: Submission | Delivery, selected: I64) -> tuple[bytes, I64]:
     n, n_all = len(selected), len(batch)
     ends = batch.payload_offsets
     width = int(ends[1])

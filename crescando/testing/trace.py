@@ -114,6 +114,10 @@ class RecordedMulticast:
         return self.inner.lead
 
     @property
+    def delivered(self) -> int:
+        return self.inner.delivered
+
+    @property
     def has_events(self) -> bool:
         """Whether something has been decided that the process has not been told in a turn of its own."""
         return self._told < self.inner.acknowledged

@@ -18,6 +18,7 @@ class ScriptedMulticast:
         self.next_number = 1
         self.acknowledged = 0
         self.n_unstable = 0
+        self.delivered = -1
         self.submitted: list[Submission] = []
         self.holds: list[bool] = []
         self.events: list[MulticastEvent] = []

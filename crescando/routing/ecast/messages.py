@@ -225,6 +225,23 @@ class ReadRefused(msgspec.Struct, frozen=True, array_like=True, tag="read-refuse
     pauses: bool = False
 
 
+class LeaseRequest(msgspec.Struct, frozen=True, array_like=True, tag="lease-request"):
+    """A storage process asks the leader whether it is a member still, and how far the order is."""
+
+    sent_s: float
+
+
+class Lease(msgspec.Struct, frozen=True, array_like=True, tag="lease"):
+    """When the request of this time was sent its sender was no process that had been declared failed.
+
+    Nothing above `position` had been told to anybody by then. The time is the
+    asker's own, echoed.
+    """
+
+    sent_s: float
+    position: int
+
+
 class Quorum(msgspec.Struct, frozen=True, array_like=True, tag="quorum"):
     """A router says whether it knows of a leader that a majority backs, or for long has not."""
 

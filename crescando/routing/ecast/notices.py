@@ -11,9 +11,10 @@ from typing import TypeVar
 
 from crescando.routing.base import Config, NotStable
 from crescando.routing.ecast.backlog import Refusing
-from crescando.routing.ecast.messages import StableUpTo
+from crescando.routing.ecast.messages import Stable, StableUpTo
+from crescando.routing.ecast.mseq import MSeq
 from crescando.routing.ecast.stability import Window
-from crescando.types import Verdict
+from crescando.types import ProcessId, Verdict
 
 C = TypeVar("C", bound=Config)
 
@@ -44,6 +45,35 @@ def exceptions_of(
         if told < number <= upto
     ]
     return tuple(found)
+
+
+def stable_notices(
+    senders: Iterable[ProcessId],
+    mseq: MSeq[C],
+    window: Window[C],
+    acknowledged: Mapping[ProcessId, int],
+    credit: int,
+) -> list[tuple[ProcessId, Stable]]:
+    """Give what to tell senders of which something is settled; nothing to those who know it all.
+
+    Parameters
+    ----------
+    acknowledged : mapping of ProcessId to int
+        The number up to which each sender says that it has been told.
+    credit : int
+        What each may have on its way now, in bytes.
+    """
+    notices: list[tuple[ProcessId, Stable]] = []
+    for sender in senders:
+        upto = window.stable_of(sender, mseq.learned_of(sender))
+        told = acknowledged.get(sender, 0)
+        refused, lost = mseq.refused.get(sender), window.lost.get(sender)
+        exceptions: tuple[NotStable, ...] = ()
+        if refused or lost:
+            exceptions = exceptions_of(refused or {}, lost or (), told=told, upto=upto)
+        if upto > told or exceptions or sender in mseq.departed:
+            notices.append((sender, Stable(upto, exceptions, credit)))
+    return notices
 
 
 def notice_of(learned: int, window: Window[C], refusing: Refusing) -> StableUpTo:

@@ -20,10 +20,11 @@ from typing import Any, Generic, TypeVar
 from crescando.consensus.base import AtomicBroadcast, Ballot
 from crescando.consensus.membership import Change
 from crescando.process import Output, earliest
-from crescando.routing.base import Config, NotStable
+from crescando.routing.base import Config
 from crescando.routing.batch import Submission, fault_of
 from crescando.routing.ecast.fellows import Fellows
 from crescando.routing.ecast.laggards import Laggards
+from crescando.routing.ecast.leases import Leases
 from crescando.routing.ecast.limits import RouterLimits
 from crescando.routing.ecast.messages import (
     Batch,
@@ -35,29 +36,29 @@ from crescando.routing.ecast.messages import (
     Fenced,
     Hello,
     Inject,
+    LeaseRequest,
     Outdated,
     Pulse,
     Quorum,
     Resume,
     Route,
     Routers,
-    Stable,
     StableUpTo,
     Welcome,
 )
 from crescando.routing.ecast.mseq import Departure, Learned, MSeq
-from crescando.routing.ecast.notices import exceptions_of
+from crescando.routing.ecast.notices import stable_notices
 from crescando.routing.ecast.presence import LeaderPresence
 from crescando.routing.ecast.proposer import Proposer
 from crescando.routing.ecast.reads import Reads
 from crescando.routing.ecast.record import Record
 from crescando.routing.ecast.snapshot import RouterSnapshot
-from crescando.routing.ecast.stability import Outbox, Window
+from crescando.routing.ecast.stability import Window
 from crescando.types import NO_POSITION, ProcessId
 
 C = TypeVar("C", bound=Config)
 
-ECAST = frozenset({Route, Confirm, Hello, Resume, Fenced, Inject, ConfigRequest, StableUpTo})
+ECAST = frozenset({Route, Confirm, Hello, Resume, Fenced, Inject, ConfigRequest, LeaseRequest, StableUpTo})
 """What a router takes itself; all else that routers say is the broadcast's."""
 
 PULSES_MAX = 256
@@ -91,6 +92,7 @@ class Router(Generic[C]):
         self.proposer: Proposer[C] = Proposer(broadcast, self.limits)
         self.laggards = Laggards(self.limits.max_lag_s)
         self.reads: Reads[C] = Reads(self.limits)
+        self.leases = Leases()
         self.presence = LeaderPresence(self.limits.leaderless_s)
         self._sessions: dict[ProcessId, None] = {}
         self._acknowledged: dict[ProcessId, int] = {}
@@ -112,6 +114,11 @@ class Router(Generic[C]):
     def _led(self) -> bool:
         """Whether this router acts as the leader in this turn."""
         return self._led_ballot is not None
+
+    @property
+    def _proven(self) -> int:
+        """The last round that a majority has answered, once all is learned that was decided before."""
+        return self.broadcast.answered_round if self.proposer.is_caught_up else 0
 
     @property
     def mseq(self) -> MSeq[C]:
@@ -155,6 +162,7 @@ class Router(Generic[C]):
         self._sessions.pop(peer, None)
         self._acknowledged.pop(peer, None)
         self.reads.end_session(peer)
+        self.leases.end_session(peer)
         if peer in self.window.outboxes:
             self.window.outboxes[peer].close()
 
@@ -201,6 +209,8 @@ class Router(Generic[C]):
                     self._out.reset.append(peer)
             case ConfigRequest():
                 self._on_config_request(peer, message, now_s)
+            case LeaseRequest():
+                self._on_lease_request(peer, message)
             case StableUpTo():
                 if peer.role == self.me.role and not self.broadcast.is_leader:
                     self.record.hear(message)
@@ -279,6 +289,14 @@ class Router(Generic[C]):
         config = self.mseq.config.encode() if message.wants_config else b""
         state = ConfigState(self.mseq.position, config, lagging)
         self._out.send.append((peer, state))
+
+    def _on_lease_request(self, peer: ProcessId, message: LeaseRequest) -> None:
+        if not self._led or peer not in self._sessions:
+            return
+        if peer in self.mseq.departed or (self._was_told(peer) and self._is_forgotten(peer)):
+            self._expel(peer)
+        else:
+            self.leases.take(peer, message.sent_s, self.broadcast.round + 1)
 
     @property
     def _credit(self) -> int:
@@ -407,7 +425,8 @@ class Router(Generic[C]):
             self._out.connect += self.fellows.due(now_s)
         # Reads come with messages only: what a turn does with them leaves none where there were none.
         is_reading = not reads.is_idle
-        if is_reading and broadcast.answered_round == broadcast.round < reads.proof:
+        proof = max(reads.proof, self.leases.proof)
+        if proof and broadcast.answered_round == broadcast.round < proof:
             # One round at a time: what comes meanwhile shares the next.
             broadcast.begin_round(now_s)
             self._has_news = True
@@ -433,6 +452,11 @@ class Router(Generic[C]):
             if is_reading:
                 self._inject(now_s)
             self._serve(now_s)
+            if self.leases.proof:
+                proven = broadcast.answered_round if self.proposer.is_caught_up else 0
+                self._out.send += self.leases.answers(
+                    proven, self.mseq, self.window, broadcast.ballot, self._credit
+                )
             if wake_at_s is None or self._pulse_at_s < wake_at_s:
                 wake_at_s = self._pulse_at_s
         else:
@@ -497,6 +521,7 @@ class Router(Generic[C]):
         self.laggards = Laggards(self.limits.max_lag_s)
         self._pulse_at_s = 0.0
         self.reads.change_leadership()
+        self.leases.clear()
         for peer in self._sessions:
             # Under a new leadership nothing is sent before the destination has
             # stated how far it is: another leader may have served it meanwhile.
@@ -507,22 +532,22 @@ class Router(Generic[C]):
 
     def _inject(self, now_s: float) -> None:
         """Route the snapshot reads that may run at the position reached."""
-        proven = self.broadcast.answered_round if self.proposer.is_caught_up else 0
-        self.reads.inject(self.mseq, self.window.outboxes, proven=proven, now_s=now_s)
+        self.reads.inject(self.mseq, self.window.outboxes, proven=self._proven, now_s=now_s)
         self.record.due.update(dict.fromkeys(self.reads.waiting))
 
     def _forward(self) -> None:
         """Send each open session what it lacks, in order and within its credit."""
         ballot, credit_bytes = self.broadcast.ballot, self.limits.credit_bytes
-        outboxes, reads, send = self.window.outboxes, self.reads.waiting, self._out.send
+        outboxes, send, reads = self.window.outboxes, self._out.send, self.reads
+        waiting = reads.waiting
         due, self.record.due = self.record.due, {}
         for peer in due:
             outbox = outboxes.get(peer)
             if outbox is None or not outbox.is_open:
                 continue
-            has_reads = peer in reads
+            has_reads = peer in waiting
             if has_reads:
-                self._send_reads(peer, outbox)
+                send += [(peer, read) for read in reads.due(peer, outbox, ballot)]
             entries = outbox.entries
             while outbox.n_sent < len(entries) and outbox.in_flight_bytes <= credit_bytes:
                 entry = entries[outbox.n_sent]
@@ -531,12 +556,8 @@ class Router(Generic[C]):
                 send.append((peer, message))
                 outbox.sent(entry)
                 if has_reads:
-                    self._send_reads(peer, outbox)
-
-    def _send_reads(self, peer: ProcessId, outbox: Outbox[C]) -> None:
-        """Send the reads that lie before the next instance for a destination."""
-        for message in self.reads.due(peer, outbox, self.broadcast.ballot):
-            self._out.send.append((peer, message))
+                    # Those that lie before the next instance for it.
+                    send += [(peer, read) for read in reads.due(peer, outbox, ballot)]
 
     def _pulse(self, now_s: float) -> None:
         self._pulse_at_s = now_s + self.limits.pulse_s
@@ -573,15 +594,5 @@ class Router(Generic[C]):
 
     def _answer_stable(self) -> None:
         settled, self.record.settled = self.record.settled, {}
-        mseq, window, credit = self.mseq, self.window, self._credit
-        for sender in settled:
-            if sender not in self._sessions:
-                continue
-            upto = window.stable_of(sender, mseq.learned_of(sender))
-            told = self._acknowledged.get(sender, 0)
-            refused, lost = mseq.refused.get(sender), window.lost.get(sender)
-            exceptions: tuple[NotStable, ...] = ()
-            if refused or lost:
-                exceptions = exceptions_of(refused or {}, lost or (), told=told, upto=upto)
-            if upto > told or exceptions or sender in mseq.departed:
-                self._out.send.append((sender, Stable(upto, exceptions, credit)))
+        present = [sender for sender in settled if sender in self._sessions]
+        self._out.send += stable_notices(present, self.mseq, self.window, self._acknowledged, self._credit)
