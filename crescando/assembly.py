@@ -22,6 +22,7 @@ from crescando.routing.ecast.limits import RouterLimits
 from crescando.routing.ecast.messages import Batch
 from crescando.routing.ecast.router import Router
 from crescando.routing.rubberband.config import Rubberband
+from crescando.routing.rubberband.history import happenings_of
 from crescando.routing.rubberband.messages import Join, encode_message
 from crescando.spec import ClusterSpec
 from crescando.types import ProcessId
@@ -129,13 +130,14 @@ class Assembly:
             limits=replace(self.spec.storage, lease_s=self.spec.super_.suspicion_s / 2),
         )
 
-    def super_(self, me: ProcessId, routers: tuple[ProcessId, ...] = ()) -> Super:
+    def super_(self, me: ProcessId, routers: tuple[ProcessId, ...] = ()) -> Super[Rubberband]:
         """Give a super process's core: of a first one, or of one that joins."""
         return Super(
             me,
             multicast=self._multicast(me, routers or self.names.routers),
             config=self._first_config(me),
             config_type=Rubberband,
+            observe=happenings_of,
             timing=self.spec.super_,
         )
 

@@ -41,6 +41,8 @@ from crescando.roles.messages import (
     ReadBasic,
     ReadReplica,
     Taken,
+    Watch,
+    Watched,
     Weigh,
     Weighs,
 )
@@ -128,8 +130,8 @@ PERMITS: Mapping[tuple[str, str], tuple[type, ...]] = {
     (STORAGE, CLIENT): (BasicRefused, Explains, Inquired, Pong, ReadRefused, Results, Weighs),
     (SUPER, STORAGE): (Ping,),
     (STORAGE, SUPER): (Pong,),
-    (SUPER, CLIENT): (Ping,),
-    (CLIENT, SUPER): (Pong,),
+    (SUPER, CLIENT): (Ping, Watched),
+    (CLIENT, SUPER): (Pong, Watch),
     (SUPER, SUPER): (Ping, Pong),
 }
 """What may travel, by sender's and receiver's role; pairs that are not here have no session."""

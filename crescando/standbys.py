@@ -20,6 +20,7 @@ from crescando.loop import LoopThread
 from crescando.roles.storage import Storage
 from crescando.roles.super import Super
 from crescando.router_group import RouterGroup
+from crescando.routing.rubberband.config import Rubberband
 from crescando.types import ProcessId
 
 LETTERS = {"storage": "s", "super": "u"}
@@ -59,7 +60,7 @@ class Standbys:
     def start(self, me: ProcessId) -> None:
         """Start a process: one of the first, or one that joins. Called in the loop's thread."""
         routers = self._routers.present()
-        core: Storage | Super
+        core: Storage | Super[Rubberband]
         engine: Engine | None = None
         if me.role == "storage":
             core, engine = self._assembly.storage(me, routers), self._make_engine()

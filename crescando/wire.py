@@ -53,6 +53,8 @@ from crescando.roles.messages import (
     ReadBasic,
     ReadReplica,
     Taken,
+    Watch,
+    Watched,
     Weigh,
     Weighs,
 )
@@ -141,6 +143,8 @@ WireMessage = (
     | ReadBasic
     | ReadReplica
     | Taken
+    | Watch
+    | Watched
     | Weigh
     | Weighs
 )

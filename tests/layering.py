@@ -60,7 +60,13 @@ PACKAGE_ROW = ROWS.index(("",))
 BELOW: dict[str, tuple[str, ...]] = {
     "client": (*VOCABULARY, "engine"),
     "sql": (*VOCABULARY, "engine"),
-    "roles": (*VOCABULARY, *CONTRACTS, "routing.ecast.messages", "routing.rubberband.messages"),
+    "roles": (
+        *VOCABULARY,
+        *CONTRACTS,
+        "routing.ecast.messages",
+        "routing.rubberband.messages",
+        "routing.rubberband.happenings",
+    ),
     "demo": (*VOCABULARY, "client", ""),
     "cli": (*VOCABULARY, "client", "demo", "certificates", ""),
 }

@@ -41,7 +41,7 @@ from crescando.roles.contact import Contact
 from crescando.roles.flight import Coverage, InFlight
 from crescando.roles.inquiry import GivenUp, Inquiries
 from crescando.roles.limits import ClientLimits
-from crescando.roles.messages import Answered, Attach, Explains, Inquired, Ping, Pong, Taken, Weighs
+from crescando.roles.messages import Answered, Attach, Explains, Inquired, Ping, Pong, Taken, Watched, Weighs
 from crescando.roles.outbox import is_long
 from crescando.roles.payload import Spread
 from crescando.roles.quorum import QuorumWatch
@@ -245,7 +245,7 @@ class Client:
                 self._on_results(message)
             case Inquired():
                 self._on_inquired(peer, message)
-            case Explains() | Weighs():
+            case Explains() | Weighs() | Watched():
                 self._completions += self._replicas.answered(message)
             case ReadRefused():
                 for read in self._snapshots.on_refused(message, now_s):

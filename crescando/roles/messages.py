@@ -12,6 +12,7 @@ from crescando.client.base import Explanation
 from crescando.engine.base import Failed
 from crescando.engine.written import Written
 from crescando.routing.batch import Delivery
+from crescando.routing.rubberband.happenings import Event
 from crescando.types import KeyRange, ProcessId, Scope
 
 
@@ -146,6 +147,33 @@ class Weighs(msgspec.Struct, frozen=True, array_like=True, tag="weighs"):
 
     request: int
     weights: tuple[tuple[int, int], ...]
+
+
+class Watch(msgspec.Struct, frozen=True, array_like=True, tag="watch"):
+    """Ask a super what happened behind a position of the order, -1 for everything; see `roles.history`."""
+
+    request: int
+    after: int
+
+
+class Watched(msgspec.Struct, frozen=True, array_like=True, tag="watched"):
+    """The answer to `Watch`, as soon as there is one.
+
+    Attributes
+    ----------
+    since : int
+        Of what happened up to here this super knows nothing any more: who asked for what
+        is behind a lower position has missed something, and goes on here.
+    upto : int
+        Nothing is missing up to here: where to go on.
+    events : tuple of Event
+        Ascending.
+    """
+
+    request: int
+    since: int
+    upto: int
+    events: tuple[Event, ...]
 
 
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag="ping"):

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from crescando.client.base import Groups, Piece, ReadOutcome
 from crescando.errors import CrescandoError
 from crescando.roles.completion import Completion
-from crescando.roles.messages import Explains, Weighs
+from crescando.roles.messages import Explains, Watched, Weighs
 from crescando.types import Position, ProcessId
 
-Answer = Explains | Weighs
+Answer = Explains | Watched | Weighs
 """What answers a question that is no read."""
 
 

@@ -13,16 +13,18 @@ that vote back while it does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from crescando.process import Output, earliest
 from crescando.roles.following import Following, configure
-from crescando.roles.messages import Ping, Pong
+from crescando.roles.history import History
+from crescando.roles.messages import Ping, Pong, Watch
 from crescando.routing.base import Config, ExpelledEvent, Multicast
-from crescando.routing.batch import CONFIG, Delivery
+from crescando.routing.batch import CONFIG, Delivery, Message
 from crescando.routing.ecast.messages import ConfigRequest, ConfigState
+from crescando.routing.rubberband.happenings import Happening
 from crescando.routing.rubberband.messages import Suspect, Trust
 from crescando.types import ProcessId
 
@@ -62,7 +64,13 @@ class _Watched:
     is_full: bool = False
 
 
-class Super:
+C = TypeVar("C", bound=Config)
+
+Observe = Callable[[C, Message, C], tuple[Happening, ...]]
+"""Says what a message did, given the configuration before and after it."""
+
+
+class Super(Generic[C]):
     """One super process's core.
 
     Parameters
@@ -72,6 +80,8 @@ class Super:
     config : Config or None
         The configuration before the first message; None for one that joins.
     config_type : type
+    observe : callable
+        Gives what a message did, to be told to whoever asks.
     timing : SuperTiming
     """
 
@@ -80,8 +90,9 @@ class Super:
         me: ProcessId,
         *,
         multicast: Multicast,
-        config: Config | None,
-        config_type: type[Config],
+        config: C | None,
+        config_type: type[C],
+        observe: Observe[C],
         timing: SuperTiming | None = None,
     ) -> None:
         self.me = me
@@ -89,6 +100,8 @@ class Super:
         self.multicast = multicast
         self.suspicions = 0
         self.following = Following(me, config, config_type)
+        self.history = History()
+        self._observe = observe
         self._watched: dict[ProcessId, _Watched] = {}
         self._sessions: set[ProcessId] = set()
         self._supers: tuple[ProcessId, ...] = ()
@@ -125,6 +138,7 @@ class Super:
 
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
         self._sessions.discard(peer)
+        self.history.end_session(peer)
         if peer in self._watched:
             self._watched[peer].is_connected = False
             self._connect(peer)
@@ -156,6 +170,8 @@ class Super:
             case ConfigState():
                 if peer == self.multicast.lead:
                     self._on_lagging(message.lagging)
+            case Watch():
+                self.history.watch(peer, message)
             case _:
                 self.multicast.on_message(peer, message, now_s)
 
@@ -171,6 +187,7 @@ class Super:
             self._forgive_own_pause(now_s)
             self._look_after(now_s)
             self._ping_at_s = now_s + self.timing.ping_s
+        self._out.send.extend(self.history.answers())
         protocol = self.multicast.flush(now_s)
         out, self._out = self._out, Output()
         out.reset += protocol.reset
@@ -201,8 +218,17 @@ class Super:
         """Take delivered configuration messages; supers are sent no others."""
         for index in range(len(part)):
             if part.kind.item(index) == CONFIG:
-                self.following.take(part, index)
+                self._take(part, index)
         self._look_at_members(now_s)
+
+    def _take(self, part: Delivery, index: int) -> None:
+        """Follow a configuration message, and remember what it did."""
+        message, before = self.following.take(part, index)
+        at = self.following.position
+        if before is None:
+            self.history.begin(at)
+        else:
+            self.history.add(at, self._observe(before, message, self.following.config))
 
     def _look_at_members(self, now_s: float) -> None:
         members = self.following.config.members()

@@ -6,12 +6,15 @@ import msgspec
 import numpy as np
 
 from crescando.process import Output
-from crescando.roles.messages import Ping, Pong
+from crescando.roles.messages import Ping, Pong, Watched
+from crescando.roles.messages import Watch as Question
 from crescando.roles.super import Super, SuperTiming
 from crescando.routing.base import ExpelledEvent
 from crescando.routing.batch import gather, submission
 from crescando.routing.ecast.messages import ConfigRequest, ConfigState
 from crescando.routing.rubberband import ConfigMessage, Join, Rubberband, Suspect, Trust, decode_message
+from crescando.routing.rubberband.happenings import Event, Joined
+from crescando.routing.rubberband.history import happenings_of
 from crescando.types import ProcessId, position
 from tests.roles.stage import ScriptedMulticast, sent
 from tests.routing.worlds import CLIENT, config_message, simple, storage, super_
@@ -25,12 +28,23 @@ CONFIG = simple(2, 2, n_supers=3)
 EVERYBODY = (S0, S1, PEER, FIRST, CLIENT)
 
 
+def super_core(me: ProcessId, multicast: ScriptedMulticast, config: Rubberband | None) -> Super[Rubberband]:
+    return Super(
+        me,
+        multicast=multicast,
+        config=config,
+        config_type=Rubberband,
+        observe=happenings_of,
+        timing=TIMING,
+    )
+
+
 class Watch:
     """A super, its clock and its votes."""
 
     def __init__(self, config: Rubberband | None = CONFIG) -> None:
         self.multicast = ScriptedMulticast(ROUTER)
-        self.core = Super(ME, multicast=self.multicast, config=config, config_type=Rubberband, timing=TIMING)
+        self.core = super_core(ME, self.multicast, config)
         self.now_s = 0.0
         self.instance = 0
         self.numbers: dict[ProcessId, int] = {}
@@ -69,7 +83,7 @@ def test_storages_are_connected_and_of_two_supers_the_first_asks() -> None:
     watch = Watch()
 
     assert set(watch.started.connect) == {S0, S1, PEER}
-    later = Super(PEER, multicast=ScriptedMulticast(), config=CONFIG, config_type=Rubberband)
+    later = super_core(PEER, ScriptedMulticast(), CONFIG)
     later.on_start(0.0)
     assert set(later.flush(0.0).connect) == {S0, S1}
 
@@ -344,3 +358,25 @@ def test_what_concerns_routers_goes_to_the_multicast() -> None:
     watch.core.on_disconnected(ROUTER, 0.0)
 
     assert watch.multicast.told == [("connected", ROUTER), ("refused", ROUTER), ("disconnected", ROUTER)]
+
+
+def test_whoever_asks_is_told_what_happened() -> None:
+    watch = Watch()
+    watch.core.on_message(CLIENT, Question(7, -1), watch.now_s)
+    assert not sent(watch.core.flush(watch.now_s), Watched)
+
+    watch.deliver(storage(7), Join(storage(7)))
+    (told,) = sent(watch.core.flush(watch.now_s), Watched, to=CLIENT)
+
+    at = position(1, 0)
+    assert told == Watched(7, -1, at, (Event(at, Joined(storage(7))),))
+
+
+def test_one_that_joined_knows_what_happened_since() -> None:
+    watch = Watch(None)
+    watch.core.on_message(CLIENT, Question(7, -1), watch.now_s)
+    watch.deliver(ME, Join(ME), config=CONFIG.encode())
+
+    (told,) = sent(watch.core.flush(watch.now_s), Watched)
+
+    assert told == Watched(7, position(1, 0), position(1, 0), ())

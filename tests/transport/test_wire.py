@@ -37,7 +37,7 @@ from crescando.roles import messages as direct
 from crescando.routing.base import NotStable
 from crescando.routing.ecast import messages as ecast
 from crescando.routing.ecast.snapshot import take_snapshot
-from crescando.routing.rubberband import Suspect
+from crescando.routing.rubberband import Copy, Expand, MessageId, Suspect, happenings
 from crescando.schema import DataType
 from crescando.types import FULL_RING, RING_MAX, KeyRange, ProcessId
 from tests.ecast.parties import CLIENT, OTHER, S0, S1, U0, batch, configure, of, point, read, write
@@ -62,6 +62,22 @@ PARTIALS = Partials(
 )
 WRITTEN = Written.of(5, 9, (Count(FULL_RING, 3, 1, Rejection((None, 7, 1.5, "k", True), "duplicate")),))
 PATH = AccessPath("k = ?", "point", 1.0)
+CHANGE = MessageId(CLIENT, 3)
+EVENTS = tuple(
+    happenings.Event(1 << 30, what)
+    for what in (
+        happenings.Joined(S0),
+        happenings.Left(S0),
+        happenings.Failed(S0),
+        happenings.Unavailable(S0, SCOPE),
+        happenings.Available(S0),
+        happenings.Began(CHANGE, Expand(S0, 7), (Copy(S1, S0, SCOPE),)),
+        happenings.Readied(CHANGE, 0),
+        happenings.Ended(CHANGE),
+        happenings.Dropped(CHANGE, "é"),
+        happenings.TableChanged("t", "altered"),
+    )
+)
 FAILED = Failed(6, 9, SCOPE, "read", ("k", None), "division by zero")
 
 
@@ -120,6 +136,8 @@ MESSAGES: list[Any] = [
     direct.Attach(),
     direct.Inquire(1, (1, 2, 3)),
     direct.Inquired(1, (direct.Queued(3, SCOPE, True),), (WRITTEN,)),
+    direct.Watch(3, -1),
+    direct.Watched(3, -1, 1 << 40, EVENTS),
     direct.Ping(1.5),
     direct.Pong(1.5),
     direct.Forget((3, -4)),
