@@ -35,7 +35,7 @@ from crescando.errors import (
 )
 from crescando.process import Output, earliest
 from crescando.roles.answers import Answer, Parts, answers_of
-from crescando.roles.completion import Completion, Executed, Stable, Told, one_by_one
+from crescando.roles.completion import Completion, Executed, Stable, Told
 from crescando.roles.configurations import Configurations
 from crescando.roles.contact import Contact
 from crescando.roles.flight import Coverage, InFlight
@@ -187,10 +187,6 @@ class Client:
         told, self._completions = self._completions, []
         return told
 
-    def take_completions(self) -> list[Completion]:
-        """Give what happened since the last call, one by one."""
-        return list(one_by_one(self.take_told()))
-
     # Inputs.
 
     def on_start(self, now_s: float) -> None:
@@ -259,6 +255,8 @@ class Client:
                 self._watch.on_quorum(peer, is_there=message.is_there)
             case ConfigState():
                 self._completions += self._configurations.answered(message)
+                self._inquiries.confirm(message.storages)
+                self._out.connect += self._reconnects.meet(message.storages, self._storages, self._contact)
             case _:
                 self._watch.hear(peer)
                 self.multicast.on_message(peer, message, now_s)
@@ -567,9 +565,11 @@ class Client:
 
     def _inquire(self, now_s: float) -> None:
         """Ask every reachable owner about stable operations that lack an outcome."""
-        question = self._inquiries.look(self._operations, self.reachable, now_s, n_owners=len(self._storages))
+        owners = self.reachable.keys() | self._storages.keys()
+        question = self._inquiries.look(self._operations, self.reachable, now_s, n_owners=len(owners))
         if question is not None:
             self._out.send.extend((peer, question) for peer in self.reachable)
+            self._ask_config()
 
     def _give_up(self, given_up: GivenUp) -> None:
         """Take it that an outcome died with whoever knew it."""
@@ -594,6 +594,6 @@ class Client:
             self._out.send.extend((peer, message) for peer in self.reachable)
 
     def _ask_config(self) -> None:
-        lead = self.multicast.lead
-        if self._configurations.asked and lead is not None:
-            self._out.send.append((lead, ConfigRequest()))
+        if self.multicast.lead is not None:
+            request = ConfigRequest(wants_config=bool(self._configurations.asked))
+            self._out.send.append((self.multicast.lead, request))

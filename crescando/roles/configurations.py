@@ -31,8 +31,8 @@ class Configurations:
         self._tokens[number] = token
 
     def answered(self, state: ConfigState) -> list[Completion]:
-        """Give what the answer of the router that leads ends."""
-        return [Completion(token, outcome=state) for token in self.take_asked()]
+        """Give what the answer of the router that leads ends; one without a configuration was to others."""
+        return [] if not state.config else [Completion(token, outcome=state) for token in self.take_asked()]
 
     def take_asked(self) -> list[int]:
         """Give the questions, of which none is left then."""

@@ -2,13 +2,15 @@
 
 Rules of the file: a question goes to every owner with a session, and is over
 when each of them has answered or lost its session, or has been silent for too
-long. What owners promise to answer yet is waited for. What nobody promises will
-not be answered: a read that no reached owner holds is given up at once, since
-it can be sent again; a write only if every owner there is has answered that it
-knows nothing, or after some time of asking in vain, since an owner that cannot
-be reached may know. While nobody at all answers it is this process that is cut
-off, most likely, and more patient. Time is counted from question to question, at
-most `answer_s` for each, so that a pause of this very process is hardly any of it.
+long; the router that leads is asked with it which owners there are, since there
+may be newer ones than this client knows. What owners promise to answer yet is
+waited for. What nobody promises will not be answered: a read that no reached
+owner holds is given up at once, since it can be sent again; a write only if
+every owner there is has answered that it knows nothing, or after some time of
+asking in vain, since an owner that cannot be reached may know. While nobody at
+all answers it is this process that is cut off, most likely, and more patient.
+Time is counted from question to question, at most `answer_s` for each, so that
+a pause of this very process is hardly any of it.
 """
 
 from __future__ import annotations
@@ -42,9 +44,20 @@ class _Inquiry:
     unanswered: set[ProcessId]
     asks_all: bool
     """Whether every owner there is was asked, and each has answered or still may."""
+    is_confirmed: bool = False
+    """Whether a router has told since which owners there are."""
     is_heard: bool = False
     """Whether anybody has answered."""
     promised: dict[int, list[KeyRange]] = field(default_factory=dict)
+    asked: frozenset[ProcessId] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.asked = frozenset(self.unanswered)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is to be learned any more."""
+        return not self.unanswered and (self.is_confirmed or not self.asks_all)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +107,12 @@ class Inquiries:
         due_s = now_s + self.limits.inquire_s
         if self.wake_at_s is None or due_s < self.wake_at_s:
             self.wake_at_s = due_s
+
+    def confirm(self, owners: Collection[ProcessId]) -> None:
+        """Learn from the router that leads which owners there are; asked with each question."""
+        for inquiry in self._open.values():
+            inquiry.asks_all = inquiry.asks_all and inquiry.asked.issuperset(owners)
+            inquiry.is_confirmed = True
 
     def end_session(self, owner: ProcessId) -> None:
         """Expect no answer of an owner any more."""
@@ -148,7 +167,7 @@ class Inquiries:
         self._is_suspicious = self._is_suspicious and not due
         later = (o.stable_s + self.limits.inquire_s for o in waiting if o.inquiry not in self._open)
         over = (
-            inquiry.asked_s + self.limits.answer_s if inquiry.unanswered else now_s
+            now_s if inquiry.is_over else inquiry.asked_s + self.limits.answer_s
             for inquiry in self._open.values()
         )
         others_s = operations.next_stable_s()
@@ -176,7 +195,7 @@ class Inquiries:
         over = [
             key
             for key, inquiry in self._open.items()
-            if not inquiry.unanswered or now_s >= inquiry.asked_s + self.limits.answer_s
+            if inquiry.is_over or now_s >= inquiry.asked_s + self.limits.answer_s
         ]
         for key in over:
             inquiry = self._open.pop(key)
@@ -204,7 +223,7 @@ class Inquiries:
             operation.stable_s += PROMISED * self.limits.inquire_s
             return ""
         self._is_in_vain = True
-        if inquiry.asks_all and not inquiry.unanswered:
+        if inquiry.asks_all and inquiry.is_over:
             return "no owner has a record of it"
         if inquiry.is_heard:
             operation.alone_s = 0.0

@@ -51,12 +51,20 @@ class Reconnects:
         named = dict.fromkeys(storage for some in self._named.values() for storage in some)
         for gone in [known for known in storages if known not in named]:
             del storages[gone]
+            self.wanted.pop(gone, None)
+            self.drop(gone)
             contact.forget(gone)
-        met = self.want("storage", tuple(named))
-        for storage in met:
-            storages[storage] = None
-            contact.meet(storage)
-        return new + met
+        return new + self.meet(tuple(named), storages, contact)
+
+    def meet(
+        self, named: tuple[ProcessId, ...], storages: dict[ProcessId, None], contact: Contact
+    ) -> list[ProcessId]:
+        """Learn of storage processes, whoever names them; gives with whom a session is to be asked for."""
+        met = [process for process in named if process not in storages]
+        for process in met:
+            storages[process] = self.wanted[process] = None
+            contact.meet(process)
+        return met
 
     def want(self, role: str, processes: tuple[ProcessId, ...]) -> list[ProcessId]:
         """Take what processes of a role there are, if any are named; give those that are new."""

@@ -234,9 +234,15 @@ class Super(Generic[C]):
         members = self.following.config.members()
         for process in [known for known in self._watched if known not in members]:
             del self._watched[process]
+        before = self._supers, self._storages
         self._supers = tuple(sorted(process for process in members if process.role == self.me.role))
         self._storages = tuple(sorted(process for process in members if process.role == "storage"))
         self._watch(sorted(members), now_s)
+        if (self._supers, self._storages) != before:
+            # Clients need sessions with a newcomer before it answers them.
+            for process, watched in self._watched.items():
+                if process.role == "client" and watched.is_connected:
+                    self._ping(process, now_s)
 
     def _hear(self, peer: ProcessId, now_s: float) -> None:
         watched = self._watched[peer]

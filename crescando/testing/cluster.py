@@ -22,6 +22,7 @@ from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.engine.base import Engine
 from crescando.process import ProcessCore
 from crescando.roles.client import Client
+from crescando.roles.completion import one_by_one
 from crescando.roles.limits import StorageLimits
 from crescando.roles.storage import Storage
 from crescando.routing.batch import Message
@@ -227,7 +228,7 @@ class SimulatedCluster(World):
             self._look_at(core)
         if isinstance(core, Client):
             self.clients[core.me].numbers.update(core.numbers())
-            for completion in core.take_completions():
+            for completion in one_by_one(core.take_told()):
                 key = (core.me, completion.token)
                 if completion.is_stable:
                     self.stable.add(key)

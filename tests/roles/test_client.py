@@ -23,7 +23,7 @@ from crescando.errors import (
 )
 from crescando.process import Output
 from crescando.roles.client import Client
-from crescando.roles.completion import Completion
+from crescando.roles.completion import Completion, one_by_one
 from crescando.roles.inquiry import ASKED_MAX, PROMISED
 from crescando.roles.limits import ClientLimits
 from crescando.roles.messages import Answered, Attach, Inquire, Inquired, Ping, Pong, Queued, ReadReplica
@@ -36,7 +36,7 @@ from tests.roles.test_storage import add, insert, read_all
 from tests.routing.worlds import storage, super_
 
 ME, ROUTER = ProcessId("client", "me", 1), ProcessId("router", "r1", 1)
-S0, S1 = storage(0), storage(1)
+S0, S1, LATER = storage(0), storage(1), storage(2)
 U1, U2 = super_(1), super_(2)
 LOW, HIGH = KeyRange(0, RING_MAX // 2), KeyRange(RING_MAX // 2 + 1, RING_MAX)
 LIMITS = ClientLimits(inquire_s=0.5)
@@ -58,7 +58,7 @@ class Desk:
 
     def flush(self) -> Output:
         output = self.core.flush(self.now_s)
-        for completion in self.core.take_completions():
+        for completion in one_by_one(self.core.take_told()):
             self.told.setdefault(completion.token, []).append(completion)
         return output
 
@@ -109,6 +109,10 @@ def written(number: int, *ranges: KeyRange, at: int = 50, affected: int = 1) -> 
 
 def wrote(number: int, *ranges: KeyRange, at: int = 50) -> Results:
     return Results(S0, ME, at, written=(written(number, *ranges, at=at),))
+
+
+OWNERS = ConfigState(9, b"", (), (S0, S1))
+"""What the router that leads says of the storage processes there are."""
 
 
 def keys_of(outcome: ReadOutcome) -> list[int]:
@@ -442,6 +446,7 @@ def test_a_queued_read_that_covers_too_little_is_sent_again() -> None:
 
     desk.tell(S0, Inquired(1, (Queued(2, (LOW,), False),), ()))
     desk.tell(S1, Inquired(1, (), ()))
+    desk.tell(ROUTER, OWNERS)
 
     assert desk.core.resubmitted == 1
 
@@ -467,6 +472,7 @@ def test_the_rest_of_an_old_read_is_ignored_when_it_arrives_late() -> None:
     desk.pass_time(1.0)
     for peer in (S0, S1):
         desk.tell(peer, Inquired(1, (), ()))
+    desk.tell(ROUTER, OWNERS)
     assert desk.core.resubmitted == 1
 
     desk.tell(S0, rows(2, (FULL_RING,), 666))
@@ -505,6 +511,46 @@ def wake(desk: Desk, until_s: float) -> list[tuple[ProcessId, Inquire]]:
     raise AssertionError(f"no end of turns at {desk.now_s} s")
 
 
+def test_an_owner_that_came_later_is_asked_before_anything_is_given_up() -> None:
+    desk = Desk()
+    desk.ask(add(1, 1))
+    desk.stable(2)
+    output = desk.pass_time(1.0)
+    (inquire,) = sent(output, Inquire, to=S0)
+    assert sent(output, ConfigRequest, to=ROUTER) == [ConfigRequest(wants_config=False)]
+
+    output = desk.tell(ROUTER, ConfigState(9, b"", (), (S0, S1, LATER)))
+    assert output.connect == [LATER]
+    for peer in (S0, S1):
+        desk.tell(peer, Inquired(inquire.inquiry, (), ()))
+    assert desk.outcome(2) is None
+
+    desk.core.on_connected(LATER, desk.now_s)
+    output = desk.flush()
+    (inquire,) = sent(output, Inquire, to=LATER)
+    desk.tell(LATER, Inquired(inquire.inquiry, (), (written(2, FULL_RING),)))
+
+    assert isinstance(desk.outcome(2), WriteOutcome)
+
+
+def test_an_owner_that_is_none_any_more_is_not_waited_for() -> None:
+    desk = Desk(connected=(S0,))
+    desk.ask(add(1, 1))
+    desk.stable(2)
+    (inquire,) = sent(desk.pass_time(1.0), Inquire, to=S0)
+    # S1 was not asked, so that this question proves nothing; the next one does.
+    desk.tell(S0, Inquired(inquire.inquiry, (), ()))
+    desk.tell(ROUTER, OWNERS)
+    assert desk.outcome(2) is None
+    desk.tell(U1, Ping(desk.now_s, (U1,), (S0,)))
+
+    (inquire,) = sent(desk.pass_time(1.0), Inquire, to=S0)
+    desk.tell(S0, Inquired(inquire.inquiry, (), ()))
+    desk.tell(ROUTER, ConfigState(9, b"", (), (S0,)))
+
+    assert isinstance(desk.outcome(2), CountUnknownError)
+
+
 def test_a_write_that_no_owner_has_a_record_of_is_durable_and_its_count_unknown() -> None:
     desk = Desk()
     desk.ask(add(1, 1))
@@ -514,6 +560,8 @@ def test_a_write_that_no_owner_has_a_record_of_is_durable_and_its_count_unknown(
     desk.tell(S0, Inquired(inquire.inquiry, (), ()))
     assert desk.outcome(2) is None
     desk.tell(S1, Inquired(inquire.inquiry, (), ()))
+    assert desk.outcome(2) is None, "there may be owners that it does not know"
+    desk.tell(ROUTER, OWNERS)
 
     error = desk.outcome(2)
     assert isinstance(error, CountUnknownError)

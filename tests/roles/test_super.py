@@ -231,6 +231,19 @@ def test_one_that_is_no_member_any_more_is_left_alone() -> None:
     assert watch.votes() == []
 
 
+def test_clients_are_told_of_a_newcomer_at_once() -> None:
+    watch = Watch()
+    watch.connect(CLIENT)
+    watch.pass_time(0.5)
+
+    watch.deliver(storage(7), Join(storage(7)))
+    output = watch.core.flush(watch.now_s)
+
+    (ping,) = sent(output, Ping, to=CLIENT)
+    assert storage(7) in ping.storages
+    assert not sent(output, Ping, to=S0)
+
+
 def test_one_that_starts_later_joins_and_watches_nobody_before_it_is_told_of_anybody() -> None:
     watch = Watch(None)
     assert watch.started.connect == []

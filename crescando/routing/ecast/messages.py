@@ -153,11 +153,20 @@ class ConfigState(msgspec.Struct, frozen=True, array_like=True, tag="config-stat
 
     A leader also names the processes that live, perhaps, but owe confirmations
     for too long: supers vote on them as on silent ones.
+
+    Attributes
+    ----------
+    position : int
+    config : bytes
+    lagging : tuple of ProcessId
+    storages : tuple of ProcessId
+        The members of which a client may be told something, ascending.
     """
 
     position: int
     config: bytes
     lagging: tuple[ProcessId, ...] = ()
+    storages: tuple[ProcessId, ...] = ()
 
 
 class StableUpTo(msgspec.Struct, frozen=True, array_like=True, tag="stable-up-to"):

@@ -287,7 +287,8 @@ class Router(Generic[C]):
             # not know it takes everybody for late.
             lagging = self.laggards.overdue(now_s)
         config = self.mseq.config.encode() if message.wants_config else b""
-        state = ConfigState(self.mseq.position, config, lagging)
+        storages = sorted(member for member in self.mseq.config.members() if member.role == "storage")
+        state = ConfigState(self.mseq.position, config, lagging, tuple(storages))
         self._out.send.append((peer, state))
 
     def _on_lease_request(self, peer: ProcessId, message: LeaseRequest) -> None:
