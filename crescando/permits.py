@@ -27,6 +27,7 @@ from crescando.consensus.multipaxos.messages import (
     Snapshot,
 )
 from crescando.engine.base import Results
+from crescando.roles.description import NODE, Describe, Described
 from crescando.roles.messages import (
     Answered,
     Attach,
@@ -73,7 +74,7 @@ from crescando.types import ProcessId
 
 CLIENT, STORAGE, SUPER, ROUTER = "client", "storage", "super", "router"
 
-ROLES = (ROUTER, STORAGE, SUPER, CLIENT)
+ROLES = (ROUTER, STORAGE, SUPER, CLIENT, NODE)
 """Every role there is; no other one gets a certificate or a session."""
 
 _TO_THE_ORDER = (Hello, Resume, Route, Fenced, Confirm, ConfigRequest)
@@ -133,6 +134,9 @@ PERMITS: Mapping[tuple[str, str], tuple[type, ...]] = {
     (SUPER, CLIENT): (Ping, Watched),
     (CLIENT, SUPER): (Pong, Watch),
     (SUPER, SUPER): (Ping, Pong),
+    (CLIENT, NODE): (Describe,),
+    (NODE, CLIENT): (Described,),
+    (NODE, NODE): (Describe, Described),
 }
 """What may travel, by sender's and receiver's role; pairs that are not here have no session."""
 

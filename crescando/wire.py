@@ -39,6 +39,7 @@ from crescando.engine.base import Results
 from crescando.engine.heap import Texts
 from crescando.errors import RemoteProtocolError
 from crescando.permits import PERMITS, SENDERS
+from crescando.roles.description import Describe, Described
 from crescando.roles.messages import (
     Answered,
     Attach,
@@ -147,6 +148,8 @@ WireMessage = (
     | Watched
     | Weigh
     | Weighs
+    | Describe
+    | Described
 )
 
 _DTYPES = tuple(map(np.dtype, ("|b1", "|i1", "|u1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f4", "<f8")))

@@ -33,6 +33,7 @@ from crescando.engine.statement import Column
 from crescando.engine.written import Count, Rejection, Written
 from crescando.errors import RemoteProtocolError
 from crescando.permits import PERMITS, ROLES, SENDERS
+from crescando.roles import description
 from crescando.roles import messages as direct
 from crescando.routing.base import NotStable
 from crescando.routing.ecast import messages as ecast
@@ -139,6 +140,8 @@ MESSAGES: list[Any] = [
     direct.Watch(3, -1),
     direct.Watched(3, -1, 1 << 40, EVENTS),
     direct.Ping(1.5),
+    description.Describe(),
+    description.Described("1", 4, 0.5, (), (), b"config", (description.Place("node", "r1", "127.0.0.1", 7),)),
     direct.Pong(1.5),
     direct.Forget((3, -4)),
     direct.Explain(5, b"shape", b"parameters"),
