@@ -28,6 +28,7 @@ from crescando.schema import ColumnDef, DataType, HashPartition, RangePartition,
 
 if TYPE_CHECKING:
     from crescando.cluster import open
+    from crescando.remote import connect, connect_async
 
 __all__ = [
     "Answer",
@@ -47,6 +48,8 @@ __all__ = [
     "WriteResult",
     "agg",
     "col",
+    "connect",
+    "connect_async",
     "errors",
     "expr",
     "functions",
@@ -63,4 +66,8 @@ def __getattr__(name: str) -> Any:
         from crescando.cluster import open as open_store
 
         return open_store
+    if name in ("connect", "connect_async"):
+        from crescando import remote
+
+        return getattr(remote, name)
     raise AttributeError(f"module 'crescando' has no attribute {name!r}")

@@ -13,19 +13,19 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Protocol, TypeVar
 
+from crescando.administration.replicas import READ_REPLICA_S, live_replicas, read_replica
 from crescando.administration.status import ClusterStatus, ProcessStatus
 from crescando.administration.verbs import Administration
 from crescando.assembly import Assembly
 from crescando.backend import LoopBackend
 from crescando.client.answer import Answer
-from crescando.client.merging import rows_answer
 from crescando.client.store import Store
 from crescando.client.waiting import TIMEOUT_S_DEFAULT
 from crescando.errors import CrescandoError, SpecError
 from crescando.hosting import Processes
 from crescando.loop import LoopThread
-from crescando.roles.storage import Storage
 from crescando.router_group import RouterGroup
 from crescando.routing.ecast.router import Router
 from crescando.routing.rubberband.config import Rubberband
@@ -37,9 +37,6 @@ from crescando.types import KeyRange, ProcessId
 from crescando.warming import warm_kernels
 
 logger = logging.getLogger(__name__)
-
-READ_REPLICA_S = 60.0
-"""How long a replica may take to show all rows of a range."""
 
 
 class Cluster(Administration):
@@ -200,9 +197,7 @@ class Cluster(Administration):
         tuple of (ProcessId, KeyRange)
             In ring order; each range once per live owner.
         """
-        config = self.config()
-        config.table(table)
-        return tuple((owner, arc) for arc in config.ring.arcs for owner in config.live_owners(arc))
+        return live_replicas(self.config(), table)
 
     def read_replica(
         self,
@@ -220,31 +215,14 @@ class Cluster(Administration):
             If the process cannot be reached, or goes away meanwhile.
         """
         target = self._processes.identify(process)
-        if table not in self.default.catalog():
-            self.default.refresh_catalog().result(timeout_s)
-        outcome = self.default.read_replica(target, key_range, table).result(timeout_s)
-        return rows_answer()(outcome)
+        return read_replica(self.default, target, key_range, table, timeout_s)
 
     def statistics(self) -> dict[str, dict[str, int]]:
         """Give counters per process that is running."""
         return self._loop.call(self._statistics)
 
     def _statistics(self) -> dict[str, dict[str, int]]:
-        found: dict[str, dict[str, int]] = {}
-        for me, process in [(me, self._processes[me]) for me in self._processes]:
-            if not process.is_running:
-                continue
-            if isinstance(process.core, Storage) and process.engine is not None:
-                found[str(me)] = {
-                    **process.engine.statistics(),
-                    "queued": process.core.n_queued,
-                    "is_full": int(process.core.memory.is_full),
-                }
-            elif isinstance(process.core, Router):
-                found[str(me)] = {
-                    "learned_instances": process.core.broadcast.learned,
-                    "unstable_bytes": process.core.window.n_bytes,
-                }
+        found = {str(me): counted for me, counted in self._processes.counters().items()}
         for backend in list(self._backends.values()):
             found[str(backend.core.me)] = {
                 "in_flight": backend.core.n_in_flight,
@@ -342,11 +320,20 @@ def open(  # The verb that users know.
         description=describe(spec),
         timeout_s=timeout_s,
     )
-    _close_at_exit(store)
+    close_at_exit(store)
     return store
 
 
-def _close_at_exit(store: Store[Cluster]) -> None:
+class Ended(Protocol):
+    """What tells when a store is over."""
+
+    on_shutdown: Callable[[], object] | None
+
+
+E = TypeVar("E", bound=Ended)
+
+
+def close_at_exit(store: Store[E]) -> None:
     """End a store that its user forgot, within a second, without a word."""
 
     def close() -> None:

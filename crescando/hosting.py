@@ -19,6 +19,7 @@ from crescando.loop import LoopThread
 from crescando.process import ProcessCore
 from crescando.pump import Pump
 from crescando.roles.cycles import Execution
+from crescando.roles.storage import Storage
 from crescando.routing.ecast.router import Router
 from crescando.scanning import ScanThreads
 from crescando.transport.base import Transport
@@ -90,6 +91,24 @@ class Processes:
         """Give the identity under which a node may come back."""
         known = (p.incarnation for p in self._known if (p.role, p.node) == (former.role, former.node))
         return ProcessId(former.role, former.node, max(known) + 1)
+
+    def counters(self) -> dict[ProcessId, dict[str, int]]:
+        """Give what the running processes count."""
+        found: dict[ProcessId, dict[str, int]] = {}
+        for me, hosted in list(self._known.items()):
+            core = hosted.core
+            if isinstance(core, Storage) and hosted.engine is not None:
+                found[me] = {
+                    **hosted.engine.statistics(),
+                    "queued": core.n_queued,
+                    "is_full": int(core.memory.is_full),
+                }
+            elif isinstance(core, Router):
+                found[me] = {
+                    "learned_instances": core.broadcast.learned,
+                    "unstable_bytes": core.window.n_bytes,
+                }
+        return found
 
     def run(
         self,

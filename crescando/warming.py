@@ -18,6 +18,7 @@ import platform
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,15 +31,23 @@ VARIABLE = "CRESCANDO_KERNELS"
 
 _COMPILE_LIMIT_S = 900.0
 """A busy machine takes several minutes, and longer for whoever waits for another process to compile."""
+_LOOK_S = 0.5
 _READY, _LOCK = "ready", "lock"
+_COMPILE = [sys.executable, "-m", "crescando.warming"]
 
 _log = logging.getLogger(__name__)
 _lock = threading.Lock()
 _thread: threading.Thread | None = None
 
 
-def warm_kernels() -> threading.Thread | None:
+def warm_kernels(*, compiles: bool = True) -> threading.Thread | None:
     """Begin to make the compiled kernels ready, once in a process; returns at once.
+
+    Parameters
+    ----------
+    compiles : bool
+        Whether to have them compiled if nobody has; else it is waited, in the thread,
+        until somebody has done it: the launcher does it once for all of its nodes.
 
     Returns
     -------
@@ -48,7 +57,7 @@ def warm_kernels() -> threading.Thread | None:
     global _thread
     with _lock:
         if _thread is None and os.environ.get(VARIABLE, "") != "numpy":
-            _thread = threading.Thread(target=_warm, name="crescando-warming", daemon=True)
+            _thread = threading.Thread(target=_warm, args=(compiles,), name="crescando-warming", daemon=True)
             _thread.start()
         return _thread
 
@@ -71,7 +80,15 @@ def folder() -> Path:
     return Path(base) / "crescando" / "kernels" / f"{python}-numba-{version}-{digest.hexdigest()}"
 
 
-def _warm() -> None:
+def compiling() -> list[str] | None:
+    """Give the command that compiles the kernels; None if they are ready, or cannot or must not be."""
+    if os.environ.get(VARIABLE, "") == "numpy" or importlib.util.find_spec("numba") is None:
+        return None
+    place = folder()
+    return None if (place / _READY).exists() else [*_COMPILE, str(place)]
+
+
+def _warm(compiles: bool) -> None:
     try:
         if importlib.util.find_spec("numba") is None:
             _log.info("numba is not installed: scanning with the NumPy kernels; answers are the same")
@@ -79,7 +96,10 @@ def _warm() -> None:
         place = folder()
         place.mkdir(parents=True, exist_ok=True)
         if not (place / _READY).exists():
-            _compile_elsewhere(place)
+            if compiles:
+                _compile_elsewhere(place)
+            else:
+                _await_others(place)
         load(place)
     except Exception as error:  # noqa: BLE001  # Whatever is wrong with a compiler, the store goes on without.
         _log.warning("scanning with the NumPy kernels, since the compiled ones cannot be had: %s", error)
@@ -87,7 +107,7 @@ def _warm() -> None:
 
 def _compile_elsewhere(place: Path) -> None:
     """Have another process compile, so that this one's interpreter stays free."""
-    command = [sys.executable, "-m", "crescando.warming", str(place)]
+    command = [*_COMPILE, str(place)]
     done = subprocess.run(  # The command is our own module.
         command,
         capture_output=True,
@@ -99,6 +119,15 @@ def _compile_elsewhere(place: Path) -> None:
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
         raise OSError(f"compiling failed: {last[0]}")
+
+
+def _await_others(place: Path) -> None:
+    """Wait until the kernels have been compiled by somebody else."""
+    end_s = time.monotonic() + _COMPILE_LIMIT_S
+    while not (place / _READY).exists():
+        if time.monotonic() > end_s:
+            raise OSError(f"nobody has compiled them within {_COMPILE_LIMIT_S:.0f} s")
+        time.sleep(_LOOK_S)
 
 
 def load(place: Path) -> None:
@@ -119,6 +148,7 @@ def main(place: Path) -> None:
     """Compile into a folder, and mark it ready; of many who want to, one does and the others wait for it."""
     if hasattr(os, "nice"):
         os.nice(10)
+    place.mkdir(parents=True, exist_ok=True)
     with _alone(place):
         if not (place / _READY).exists():
             load(place)

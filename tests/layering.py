@@ -46,8 +46,10 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("wire", "spec", "certificates"),
     ("assembly", "backend", "hosting"),
     ("router_group", "administration"),
-    ("standbys",),
+    ("standbys", "clusterfile"),
+    ("nodes",),
     ("cluster", "testing"),
+    ("remote",),
     ("",),
     ("demo",),
     ("cli",),
@@ -68,7 +70,7 @@ BELOW: dict[str, tuple[str, ...]] = {
         "routing.rubberband.happenings",
     ),
     "demo": (*VOCABULARY, "client", ""),
-    "cli": (*VOCABULARY, "client", "demo", "certificates", ""),
+    "cli": (*VOCABULARY, "client", "demo", "certificates", "clusterfile", "nodes", "remote", ""),
 }
 """Layers that know only some of what lies below them.
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 
-from crescando.cli import certs
+from crescando.cli import certs, clusters
 from crescando.errors import CrescandoError
 
 QUICK_ROWS, QUICK_OPERATIONS = 20_000, 3_000
@@ -65,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.set_defaults(run=_demo)
     certs.add_to(commands)
+    clusters.add_to(commands)
     return parser
 
 

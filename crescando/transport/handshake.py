@@ -25,6 +25,12 @@ CLUSTER = "crescando"
 Address = tuple[str, int] | str
 """Host and port, or the path of a Unix socket."""
 
+
+def said(address: Address) -> str:
+    """Give an address as people write it."""
+    return address if isinstance(address, str) else f"{address[0]}:{address[1]}"
+
+
 Locate = Callable[[ProcessId], Address | None]
 """Gives where a process listens, or None if it cannot be reached now."""
 

@@ -47,6 +47,7 @@ from crescando.transport.handshake import (
     decode_word,
     encode_word,
     fault_of,
+    said,
 )
 from crescando.transport.identity import certificate_of
 from crescando.transport.link import Dial, Link, Pair, SocketChannel
@@ -176,11 +177,11 @@ class SocketTransport(Transport):
                 await self._reach(link, address)
                 return await link.question
         except TimeoutError:
-            raise SessionRefusedError(str(address), "no answer in time", False) from None
+            raise SessionRefusedError(said(address), "no answer in time", False) from None
         except OSError as error:
-            raise SessionRefusedError(str(address), str(error), False) from error
+            raise SessionRefusedError(said(address), str(error), False) from error
         except RemoteProtocolError as error:
-            raise SessionRefusedError(str(address), str(error), True) from error
+            raise SessionRefusedError(said(address), str(error), True) from error
         finally:
             link.question.cancel()
             if link.is_connected:

@@ -1,0 +1,197 @@
+"""``crescando up``, ``down`` and ``status``: a cluster of operating-system processes from one file.
+
+Rules of the file: arguments in, lines or one JSON object out; processes are
+started and asked in `crescando.nodes`. Exit statuses are in `docs/operations.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import subprocess
+import sys
+import time
+from contextlib import chdir
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crescando.errors import SpecError
+
+if TYPE_CHECKING:
+    from crescando.clusterfile import ClusterFile
+
+FILE = Path("cluster.toml")
+
+ADMIN = "admin"
+"""The client as which the command line asks; ``crescando certs init`` makes its file."""
+
+WATCH_S = 2.0
+
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+def add_to(commands: Any) -> None:
+    """Add the commands to those of the program."""
+    up = commands.add_parser(
+        "up",
+        help="start a cluster on this host, or one node of it",
+        description="Starts every process of a cluster file as an operating-system process on this host, "
+        "says when all take part, and ends them with Ctrl-C. With --node it is one of them.",
+    )
+    up.add_argument("-f", "--file", type=Path, default=FILE, help=f"the cluster file (default: {FILE})")
+    up.add_argument("-d", "--detach", action="store_true", help="return when it is ready; end it with `down`")
+    up.add_argument("--timeout", type=float, default=None, help="seconds that it may take to be ready")
+    up.add_argument("--node", metavar="NAME", help="start only this process, in the foreground")
+    up.add_argument(
+        "--found",
+        action="store_true",
+        help="with --node: this is the first life of a process with which the cluster begins; "
+        "without it the process joins the cluster that runs",
+    )
+    up.set_defaults(run=_up)
+
+    down = commands.add_parser("down", help="end the cluster that was started here")
+    down.add_argument("-f", "--file", type=Path, default=None, help="its file, if several run here")
+    down.set_defaults(run=_down)
+
+    status = commands.add_parser("status", help="say how a cluster and each of its nodes are")
+    add_file(status)
+    status.add_argument("--watch", nargs="?", type=float, const=WATCH_S, metavar="SECONDS", help="go on")
+    status.set_defaults(run=_status)
+
+
+def add_file(command: argparse.ArgumentParser) -> None:
+    """Add what every command that looks at a cluster takes."""
+    command.add_argument(
+        "-f", "--file", type=Path, default=None, help=f"the cluster file (default: what runs here, or {FILE})"
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+# Starting and ending.
+
+
+def _up(parsed: argparse.Namespace) -> int:
+    from crescando.clusterfile import read_cluster_file
+    from crescando.nodes.launcher import Launcher
+    from crescando.nodes.running import READY_S
+
+    file = read_cluster_file(parsed.file)
+    timeout_s = READY_S if parsed.timeout is None else parsed.timeout
+    if parsed.node is not None:
+        return _one_node(file, parsed)
+    if parsed.found:
+        raise SpecError("--found goes with --node; without it the whole cluster begins anyway")
+    if parsed.detach:
+        return _detached(file, timeout_s)
+    launcher = Launcher(file, _say)
+    began_s = time.monotonic()
+    with launcher.running():
+        if launcher.wait_ready(timeout_s):
+            _say(
+                f"the cluster {file.name!r} is ready after {time.monotonic() - began_s:.1f} s: {url_of(file)}"
+            )
+            launcher.watch()
+    _say(f"the cluster {file.name!r} has ended")
+    return 0
+
+
+def _one_node(file: ClusterFile, parsed: argparse.Namespace) -> int:
+    from crescando.nodes.running import make_node, run_node
+
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    # Nobody remembers the former lives: the calendar gives a number above all of them.
+    node = make_node(file, parsed.node, 1 if parsed.found else int(time.time()))
+    return run_node(
+        node,
+        ready=lambda: _say(f"{node.me} takes part, at {file.seat(parsed.node).address}"),
+        failed=lambda why: print(f"crescando: {node.me}: {why}", file=sys.stderr),
+    )
+
+
+def _detached(file: ClusterFile, timeout_s: float) -> int:
+    """Start a launcher of its own session, and return when it is ready."""
+    from crescando.nodes.launcher import FOLDER, find_running
+
+    folder = FOLDER / file.name
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "launcher.log").open("w+b") as log:
+        command = [sys.executable, "-m", "crescando", "up", "-f", str(file.path), "--timeout", str(timeout_s)]
+        launcher = subprocess.Popen(  # Our own module.
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+        while launcher.poll() is None:
+            running = find_running(file.name)
+            if running is not None and running.pid == launcher.pid and running.is_ready:
+                _say(f"the cluster {file.name!r} is ready: {url_of(file)}")
+                return 0
+            time.sleep(0.05)
+        # The folder is gone, and what was written into it is still open here.
+        log.seek(0)
+        print(log.read().decode(errors="replace").strip(), file=sys.stderr)
+    return launcher.returncode or 2
+
+
+def _down(parsed: argparse.Namespace) -> int:
+    from crescando.clusterfile import read_cluster_file
+    from crescando.nodes.launcher import end_running, find_running
+
+    name = None if parsed.file is None else read_cluster_file(parsed.file).name
+    running = find_running(name)
+    if running is None:
+        raise SpecError("no cluster runs here; look in the folder in which it was started")
+    end_running(running)
+    _say(f"the cluster {running.name!r} has ended")
+    return 0
+
+
+# Looking.
+
+
+def _status(parsed: argparse.Namespace) -> int:
+    from crescando.nodes.files import client_credentials
+    from crescando.nodes.health import look
+
+    file, folder = find_file(parsed.file)
+    with chdir(folder):
+        credentials = client_credentials(file.certificates, ADMIN)
+    while True:
+        health = look(file, credentials)
+        text = json.dumps(health.to_json()) if parsed.json else str(health)
+        if parsed.watch is None:
+            print(text)
+            return 0 if health.is_well else 1
+        print(text if parsed.json else _CLEAR + text, flush=True)
+        time.sleep(parsed.watch)
+
+
+def find_file(given: Path | None) -> tuple[ClusterFile, Path]:
+    """Give the cluster file that is meant, and the folder in which its paths begin.
+
+    Raises
+    ------
+    SpecError
+        If there is none.
+    """
+    from crescando.clusterfile import read_cluster_file
+    from crescando.nodes.launcher import find_running
+
+    if given is not None:
+        return read_cluster_file(given), Path.cwd()
+    running = find_running()
+    if running is not None:
+        return read_cluster_file(running.file), Path(running.folder)
+    if FILE.exists():
+        return read_cluster_file(FILE), Path.cwd()
+    raise SpecError(f"no cluster runs here, and there is no {FILE}; name a cluster file with -f")
+
+
+def url_of(file: ClusterFile) -> str:
+    """Give the address at which clients find a cluster."""
+    routers = [seat.address for seat in file.seats if seat.role == "router"]
+    return f"crescando://{','.join(routers)}"
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

@@ -1,0 +1,109 @@
+"""Asking nodes how they stand, from an event loop or from outside of one."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable, Mapping
+
+from crescando import wire
+from crescando.clusterfile import ClusterFile
+from crescando.loop import LoopThread
+from crescando.nodes.places import AddressBook, places_of
+from crescando.pump import Pump
+from crescando.roles.description import Asker, Described, node_of
+from crescando.transport.credentials import FileCredentials
+from crescando.transport.sockets import SocketTransport
+from crescando.types import ProcessId
+
+ANSWER_S = 6.0
+"""How long a node may take to answer: a little longer than a handshake may."""
+
+
+class Asking:
+    """A process that asks nodes, in a running loop.
+
+    Parameters
+    ----------
+    asker : Asker
+    transport : SocketTransport
+    loop : LoopThread
+    """
+
+    def __init__(self, asker: Asker, transport: SocketTransport, loop: LoopThread) -> None:
+        self._asker = asker
+        self._loop = loop
+        self._pump = Pump(asker, transport, loop.agenda)
+
+    def start(self) -> None:
+        """Begin; in the loop's thread."""
+        self._pump.start()
+
+    def stop(self) -> None:
+        """End; in the loop's thread."""
+        self._pump.stop()
+
+    async def ask(self, node: ProcessId, timeout_s: float = ANSWER_S) -> Described | None:
+        """Ask a node how it stands; None if it does not answer."""
+        told: asyncio.Future[Described | None] = self._loop.loop.create_future()
+
+        def tell(described: Described | None) -> None:
+            if not told.done():
+                told.set_result(described)
+
+        self._asker.ask(node, tell)
+        self._pump.need_turn()
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await told
+        except TimeoutError:
+            return None
+
+
+def describe_all(
+    file: ClusterFile, credentials: FileCredentials, nodes: Iterable[str]
+) -> Mapping[str, Described | str]:
+    """Ask nodes of a cluster file, all at once.
+
+    Parameters
+    ----------
+    file : ClusterFile
+    credentials : FileCredentials
+        Of a client.
+    nodes : iterable of str
+        Their processes' names.
+
+    Returns
+    -------
+    mapping of str to Described or str
+        What each said of itself, or why it said nothing.
+    """
+    loop = LoopThread("crescando-asking")
+    client = next(iter(credentials.certificate.identities))
+    me = ProcessId(client.role, client.node, 1 + random.SystemRandom().getrandbits(52))
+    book = AddressBook(places_of(file.seats))
+
+    async def ask_all() -> dict[str, Described | str]:
+        transport = SocketTransport(
+            loop.loop,
+            codec=(wire.encode, wire.decoder_for),
+            locate=book.locate,
+            cluster=file.name,
+            credentials=credentials,
+        )
+        asking = Asking(Asker(me), transport, loop)
+        asking.start()
+        wanted = list(nodes)
+        answers = await asyncio.gather(*(asking.ask(node_of(node)) for node in wanted))
+        found: dict[str, Described | str] = {}
+        for node, answer in zip(wanted, answers, strict=True):
+            fault = transport.error_of(node_of(node))
+            found[node] = answer or (fault.reason if fault is not None else "it does not answer")
+        asking.stop()
+        transport.close()
+        return found
+
+    try:
+        return asyncio.run_coroutine_threadsafe(ask_all(), loop.loop).result()
+    finally:
+        loop.stop(1.0)

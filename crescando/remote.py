@@ -1,0 +1,388 @@
+"""A store behind a network: `connect` finds a cluster from the address of any of its processes.
+
+The client processes of such a store run here, in one background thread, and
+reach the cluster's over mutual TLS. Everything but the transport is what an
+embedded store has too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from crescando import wire
+from crescando.administration.replicas import READ_REPLICA_S, live_replicas, read_replica
+from crescando.administration.status import ProcessStatus
+from crescando.administration.verbs import Administration
+from crescando.backend import LoopBackend
+from crescando.client.answer import Answer
+from crescando.client.store import Store
+from crescando.client.waiting import TIMEOUT_S_DEFAULT, checked_timeout
+from crescando.cluster import close_at_exit
+from crescando.clusterfile import parse_address
+from crescando.errors import CredentialsError, CrescandoError, DeadlineError, SessionRefusedError, SpecError
+from crescando.loop import LoopThread
+from crescando.nodes.asking import Asking
+from crescando.nodes.files import client_credentials
+from crescando.nodes.places import AddressBook
+from crescando.roles.client import Client
+from crescando.roles.description import NODE, Asker, Described, Place, node_of
+from crescando.routing.ecast.application import Application
+from crescando.routing.rubberband.config import Rubberband
+from crescando.routing.rubberband.messages import Join, encode_message
+from crescando.transport.credentials import FileCredentials
+from crescando.transport.handshake import Address
+from crescando.transport.identity import SCHEME
+from crescando.transport.sockets import SocketTransport
+from crescando.types import KeyRange, ProcessId
+
+logger = logging.getLogger(__name__)
+
+LOOK_AGAIN_S = 0.2
+"""Pause before the addresses are tried again, while none answers."""
+
+REFRESH_S = 1.0
+"""How often the cluster may be asked where a process is that nobody knows."""
+
+CONNECT_S = 10.0
+"""How long a cluster is looked for, if nobody says otherwise."""
+
+
+class RemoteCluster(Administration):
+    """A cluster behind a network; reached as ``store.cluster``.
+
+    Made by `connect`.
+
+    Parameters
+    ----------
+    entries : sequence of (host, port)
+        Some of its processes.
+    credentials : FileCredentials
+        Of a client.
+    connect_s : float
+        How long to look for the cluster.
+    timeout_s : float
+        How long questions wait if they do not say.
+
+    Raises
+    ------
+    CrescandoError
+        If the cluster cannot be found, or does not believe this client.
+    """
+
+    def __init__(
+        self,
+        entries: Iterable[tuple[str, int]],
+        credentials: FileCredentials,
+        *,
+        connect_s: float = CONNECT_S,
+        timeout_s: float = TIMEOUT_S_DEFAULT,
+    ) -> None:
+        super().__init__(self.connect, timeout_s=timeout_s)
+        self.on_shutdown: Callable[[], object] | None = None
+        self._entries = tuple(entries)
+        self._backends: dict[ProcessId, LoopBackend] = {}
+        self._nodes: list[ProcessId] = []
+        self._book = AddressBook()
+        self._refreshed_s = 0.0
+        self._described: Described
+        self._refreshing: asyncio.Task[None] | None = None
+        clients = [each for each in credentials.certificate.identities if each.role == "client"]
+        if len(clients) != 1:
+            raise CredentialsError(
+                str(credentials.path), "it must be the file of one client: role client/NAME"
+            )
+        self.name, _, self._node = clients[0]
+        self._loop = LoopThread("crescando-client")
+        self._transport = self._loop.call(lambda: self._make_transport(credentials))
+        self._asking = Asking(Asker(self._next_process()), self._transport, self._loop)
+        self._loop.call(self._asking.start)
+        try:
+            self._described = self._run(self._find(connect_s)).result()
+            self.default = self.connect("default")
+        except BaseException:
+            self.shutdown(1.0)
+            raise
+
+    def _make_transport(self, credentials: FileCredentials) -> SocketTransport:
+        return SocketTransport(
+            self._loop.loop,
+            codec=(wire.encode, wire.decoder_for),
+            locate=self._locate,
+            cluster=self.name,
+            credentials=credentials,
+        )
+
+    def _next_process(self) -> ProcessId:
+        # Many programs may use one certificate; nobody counts their processes.
+        return ProcessId("client", self._node, 1 + secrets.randbits(52))
+
+    def _run(self, coroutine: Any) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop.loop)
+
+    # Finding the cluster; in the loop's thread.
+
+    async def _find(self, timeout_s: float) -> Described:
+        """Ask the entries who is there, and those for everybody else."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            faults = []
+            for address in self._entries:
+                try:
+                    return await self._enter(address)
+                except SessionRefusedError as error:
+                    if error.is_permanent:
+                        raise
+                    faults.append(f"{address[0]}:{address[1]}: {error.reason}")
+            if time.monotonic() > deadline_s:
+                raise DeadlineError(
+                    f"no router of the cluster {self.name!r} was found within {timeout_s:.0f} s "
+                    f"({'; '.join(faults)})"
+                )
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+    async def _enter(self, address: tuple[str, int]) -> Described:
+        there = await self._transport.ask(address)
+        nodes = [process for process in there if process.role == NODE]
+        if not nodes:
+            raise SessionRefusedError(f"{address[0]}:{address[1]}", "no node answers there", True)
+        self._book.learn(Place(NODE, node.node, *address) for node in nodes)
+        self._nodes = nodes
+        if not await self._refresh():
+            raise SessionRefusedError(str(nodes[0]), "it knows no router that takes part", False)
+        return self._described
+
+    async def _refresh(self) -> bool:
+        """Learn from any node who the routers are and where everybody is; says whether it did."""
+        waiting, asked = list(self._nodes), set(self._nodes)
+        while waiting:
+            described = await self._asking.ask(waiting.pop(0))
+            if described is None:
+                continue
+            self._book.learn(described.places)
+            if described.config and any(host.is_ready for host in described.hosts):
+                self._described = described
+                return True
+            routers = [node_of(place.node) for place in described.places if place.role == "router"]
+            # In a server's one process the routers' node has another name, and has answered.
+            waiting += [node for node in routers if node not in asked and self._book.locate(node)]
+            asked.update(waiting)
+        return False
+
+    def _locate(self, process: ProcessId) -> Address | None:
+        found = self._book.locate(process)
+        now_s = time.monotonic()
+        if found is None and now_s - self._refreshed_s > REFRESH_S:
+            self._refreshed_s = now_s
+            self._refreshing = self._loop.loop.create_task(self._look_again())
+        return found
+
+    async def _look_again(self) -> None:
+        known = [node_of(place.node) for place in self._book.places() if place.role == "router"]
+        self._nodes = [node for node in (*self._nodes, *known) if self._book.locate(node)]
+        await self._refresh()
+
+    # Sessions.
+
+    def connect(self, name: str) -> LoopBackend:
+        """Start a client process of its own; `name` is for its user."""
+        me = self._next_process()
+        described = self._described
+        config = Rubberband.decode(described.config)
+        core = Client(
+            me,
+            multicast=Application(me, described.routers),
+            storages=tuple(sorted(config.storages)),
+            join=encode_message(Join(me)),
+            supers=tuple(sorted(config.supers)),
+        )
+        backend = LoopBackend(core, self._loop, self._transport, partial(self._session_ended, me))
+        self._backends[me] = backend
+        return backend
+
+    def _session_ended(self, client: ProcessId) -> None:
+        self._backends.pop(client, None)
+
+    # Administration.
+
+    def described(self, timeout_s: float = CONNECT_S) -> dict[str, Described | None]:
+        """Ask every node that is known how it stands, all at once; None of those that cannot be asked."""
+        nodes = {place.node for place in self._book.places() if place.role == NODE}
+
+        async def ask_all() -> list[Described | None]:
+            return await asyncio.gather(*(self._asking.ask(ProcessId(NODE, node)) for node in sorted(nodes)))
+
+        try:
+            return dict(zip(sorted(nodes), self._run(ask_all()).result(timeout_s), strict=True))
+        except TimeoutError:
+            raise DeadlineError(f"not every node has answered within {timeout_s:.0f} s") from None
+
+    def address_of(self, node: str) -> str:
+        """Give where a node listens; empty if nobody knows."""
+        address = self._book.locate(ProcessId(NODE, node))
+        return "" if address is None else f"{address[0]}:{address[1]}"
+
+    def _known_routers(self) -> tuple[ProcessStatus, ...]:
+        return tuple(status for status in self._hosted() if status.process.role == "router")
+
+    def _known(self) -> tuple[ProcessStatus, ...]:
+        return tuple(status for status in self._hosted() if status.process.role != "router")
+
+    def _hosted(self) -> Iterable[ProcessStatus]:
+        for told in self.described().values():
+            for host in told.hosts if told is not None else ():
+                yield ProcessStatus(host.process, host.is_running, host.reason)
+
+    def config(self, timeout_s: float = CONNECT_S) -> Rubberband:
+        """Give the present routing configuration."""
+        _, config = self._questions.layout(timeout_s)
+        return config
+
+    def replicas(self, table: str) -> tuple[tuple[ProcessId, KeyRange], ...]:
+        """Give every live replica of every ring range of a table, in ring order."""
+        return live_replicas(self.config(), table)
+
+    def read_replica(
+        self,
+        process: ProcessId,
+        key_range: KeyRange,
+        table: str,
+        *,
+        timeout_s: float = READ_REPLICA_S,
+    ) -> Answer:
+        """Give one replica's rows of a ring range; as in an embedded cluster."""
+        return read_replica(self.default, process, key_range, table, timeout_s)
+
+    def statistics(self) -> dict[str, dict[str, int]]:
+        """Give counters per process that runs, and per client process of this store."""
+        found = {
+            str(host.process): host.counters
+            for told in self.described().values()
+            for host in (told.hosts if told is not None else ())
+            if host.is_running
+        }
+        for me, backend in list(self._backends.items()):
+            found[str(me)] = {"in_flight": backend.core.n_in_flight, "resubmitted": backend.core.resubmitted}
+        return found
+
+    # The end.
+
+    def shutdown(self, timeout_s: float) -> None:
+        """End every session and the thread; the cluster goes on."""
+        if self.on_shutdown is not None:
+            self.on_shutdown()
+        deadline_s = time.monotonic() + timeout_s
+        self.leave(timeout_s)
+        for backend in list(self._backends.values()):
+            backend.abandon("the store was closed before the operation had an outcome")
+
+        def stop() -> None:
+            if self._refreshing is not None:
+                self._refreshing.cancel()
+            self._asking.stop()
+            self._transport.close()
+
+        try:
+            self._loop.call(stop, max(0.1, deadline_s - time.monotonic()))
+        except CrescandoError as error:
+            logger.warning("the store's loop does not answer: %s", error)
+        self._loop.stop(max(0.1, deadline_s - time.monotonic()))
+
+    def __repr__(self) -> str:
+        return f"<cluster {self.name!r}, {len(self._described.routers)} routers>"
+
+
+def connect(
+    url: str,
+    *,
+    tls: Path | str,
+    client: str = "app",
+    connect_s: float = CONNECT_S,
+    timeout_s: float = TIMEOUT_S_DEFAULT,
+) -> Store[RemoteCluster]:
+    """Open the store of a cluster that runs elsewhere.
+
+    Parameters
+    ----------
+    url : str
+        ``crescando://host:port,host:port``: some of the cluster's processes, best of all
+        its routers. One that answers is enough; it tells the others.
+    tls : path
+        The client's file, as ``crescando certs issue client/NAME`` writes it; or the
+        folder in which it is.
+    client : str
+        The client's name, if `tls` is a folder.
+    connect_s : float
+        How long the cluster is looked for.
+    timeout_s : float
+        How long the store's calls wait if they do not say.
+
+    Returns
+    -------
+    Store
+        As `crescando.open` gives it; closing it leaves the cluster as it is.
+
+    Raises
+    ------
+    SpecError
+        If the address is none.
+    CredentialsError
+        If the certificate cannot be used.
+    SessionRefusedError
+        If the cluster does not believe this client, or is another one.
+    DeadlineError
+        If no router was found in time.
+    """
+    entries = parse_url(url)
+    cluster = RemoteCluster(
+        entries,
+        client_credentials(tls, client),
+        connect_s=checked_timeout(connect_s, CONNECT_S),
+        timeout_s=checked_timeout(timeout_s, TIMEOUT_S_DEFAULT),
+    )
+    store = Store(
+        cluster.default,
+        connect=cluster.connect,
+        cluster=cluster,
+        shutdown=cluster.shutdown,
+        description=f"a client of the cluster {cluster.name!r}",
+        timeout_s=timeout_s,
+    )
+    close_at_exit(store)
+    return store
+
+
+async def connect_async(
+    url: str,
+    *,
+    tls: Path | str,
+    client: str = "app",
+    connect_s: float = CONNECT_S,
+    timeout_s: float = TIMEOUT_S_DEFAULT,
+) -> Store[RemoteCluster]:
+    """Open the store of a cluster that runs elsewhere, without blocking the event loop; see `connect`."""
+    opening = partial(connect, url, tls=tls, client=client, connect_s=connect_s, timeout_s=timeout_s)
+    return await asyncio.to_thread(opening)
+
+
+def parse_url(url: str) -> tuple[tuple[str, int], ...]:
+    """Give the addresses of a URL.
+
+    Raises
+    ------
+    SpecError
+        If it is none.
+    """
+    if not isinstance(url, str) or not url.startswith(SCHEME):
+        raise SpecError(f"the address of a cluster is {SCHEME}host:port,host:port, not {url!r}")
+    return tuple(
+        parse_address(part.strip(), "each address")
+        for part in url.removeprefix(SCHEME).rstrip("/").split(",")
+    )
