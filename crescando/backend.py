@@ -22,7 +22,7 @@ from crescando.client.promise import Promise
 from crescando.engine.statement import encode_parameters
 from crescando.errors import ClosedError, DeadlineError, OperationError, UnknownTableError
 from crescando.loop import LoopThread
-from crescando.pump import Pump
+from crescando.pump import Handle, Pump
 from crescando.roles.client import Client
 from crescando.roles.completion import Completion, Executed, Stable
 from crescando.roles.messages import Explain, ReadReplica
@@ -269,6 +269,19 @@ class LoopBackend:
         self._in_loop(start, done)
         return done
 
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call back in the loop's thread after a while.
+
+        Raises
+        ------
+        ClosedError
+            If the session or store is closed.
+        """
+        if self._closed:
+            raise ClosedError(self._closed)
+        agenda = self._loop.agenda
+        self._loop.hand_over(lambda: _no_handle(agenda.call_at(agenda.now_s() + seconds, callback)))
+
     def ask(self, process: ProcessId, question: Callable[[int], Any]) -> Future[Any]:
         """Ask one process something outside the order.
 
@@ -480,6 +493,10 @@ class LoopBackend:
                 pending.tell()
         for future in asked:
             _fail(future, error)
+
+
+def _no_handle(_: Handle) -> None:
+    """Nobody will call it off."""
 
 
 def _resolve(future: Future[Any], value: Any) -> None:

@@ -14,8 +14,9 @@ from time import perf_counter
 from typing import Any
 
 from crescando.engine.base import Engine
-from crescando.errors import CrescandoError, SpecError
+from crescando.errors import CrescandoError
 from crescando.loop import LoopThread
+from crescando.naming import Name, identify
 from crescando.process import ProcessCore
 from crescando.pump import Pump
 from crescando.roles.cycles import Execution
@@ -154,16 +155,12 @@ class Processes:
             # A loop that has ended needs no results.
             self._loop.hand_over(take)
 
-    def identify(self, process: ProcessId | str) -> ProcessId:
-        """Find a process by its identity, or by ``"storage/s2"``: then its last incarnation is meant.
+    def identify(self, process: Name) -> ProcessId:
+        """Find a process, as `naming.identify`.
 
         Raises
         ------
         SpecError
             If there is no such process.
         """
-        for known in reversed(self._known):
-            if process == known or str(process) in (f"{known.role}/{known.node}", str(known)):
-                return known
-        names = ", ".join(f"{known.role}/{known.node}" for known in self._known)
-        raise SpecError(f"no process is called {process}; there are {names}")
+        return identify(process, self._known)

@@ -38,7 +38,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("schema", "process"),
     ("transport", "consensus", "routing", "engine"),
-    ("clock", "pump", "loop", "scanning", "warming"),
+    ("clock", "pump", "loop", "scanning", "warming", "naming"),
     ("transport.inprocess", "transport.simulated", "transport.sockets"),
     ("client", "sql"),
     ("roles",),

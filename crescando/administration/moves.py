@@ -13,10 +13,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from crescando.administration.events import Chronicle
 from crescando.administration.plans import MovePlan, describe, plan_of
 from crescando.administration.questions import Questions, Weighed
 from crescando.administration.wishes import Wish
@@ -26,6 +26,7 @@ from crescando.client.handles import ControlHandle
 from crescando.errors import CrescandoError, MoveDroppedError, OperationError, RefusedError, SpecError
 from crescando.routing.rubberband.changes import Change
 from crescando.routing.rubberband.config import Rubberband
+from crescando.routing.rubberband.happenings import Dropped, Ended
 from crescando.routing.rubberband.keyspace import (
     Contract,
     Expand,
@@ -45,8 +46,8 @@ POLL_S = 0.1
 ORDER_S = 60.0
 """How long the order may take a message before it is taken for lost; a client gives up long before."""
 
-LOOKS = 10
-"""How often a move that was ordered may not be seen before it is taken to have ended already."""
+LOOKS = 20
+"""How often the end of a move is asked of the supers before it is taken from the configuration."""
 
 State = Literal["planning", "queued", "copying", "done", "dropped", "failed"]
 
@@ -137,7 +138,6 @@ class Move(ControlHandle[Moved]):
         "_begun_s",
         "_cancel",
         "_cancelled",
-        "_is_seen",
         "_looks",
         "change",
         "outcome",
@@ -158,7 +158,6 @@ class Move(ControlHandle[Moved]):
         """How far it was at the last look."""
         self._cancel = cancel
         self._cancelled = ""
-        self._is_seen = False
         self._looks = 0
         self._begun_s = time.monotonic()
 
@@ -186,11 +185,15 @@ class Moves:
     backend : callable
         Gives the client process that submits.
     questions : Questions
+    chronicle : Chronicle
     """
 
-    def __init__(self, backend: Callable[[], LoopBackend], questions: Questions) -> None:
+    def __init__(
+        self, backend: Callable[[], LoopBackend], questions: Questions, chronicle: Chronicle
+    ) -> None:
         self._backend = backend
         self._questions = questions
+        self._chronicle = chronicle
         self._followed: dict[MessageId, Move] = {}
         self._position = -1
 
@@ -292,7 +295,6 @@ class Moves:
             if place is None:
                 self._conclude(change, move, config)
             else:
-                move._is_seen = True
                 self._describe(move, config.changes[place], place)
         return POLL_S if self._followed else None
 
@@ -311,11 +313,15 @@ class Moves:
         assert plan is not None
         transformation = plan.transformation
         assert transformation is not None
-        is_done = config.ring == plan.after or has_effect(transformation, config.ring)
-        if not is_done and not move._is_seen and move._looks < LOOKS:
-            # The router that was asked may not have learned yet that it has begun.
+        told = self._chronicle.conclusion(change)
+        if told is None and move._looks < LOOKS:
+            # The supers will tell, or the router that was asked has not learned yet that it has begun.
             move._looks += 1
             return
+        if told is None:
+            is_done = config.ring == plan.after or has_effect(transformation, config.ring)
+        else:
+            is_done = isinstance(told.what, Ended)
         del self._followed[change]
         if is_done:
             took_s = time.monotonic() - move._begun_s
@@ -330,7 +336,8 @@ class Moves:
             )
             move.outcome.set_result(Moved(transformation, change, plan.rows, plan.n_bytes, took_s))
         else:
-            self._fail(move, MoveDroppedError(self._reason(move, config)))
+            reason = told.what.reason if told and isinstance(told.what, Dropped) else ""
+            self._fail(move, MoveDroppedError(reason or self._reason(move, config)))
 
     @staticmethod
     def _reason(move: Move, config: Rubberband) -> str:
@@ -349,9 +356,8 @@ class Moves:
         """Have a move dropped, if it has begun and not ended."""
         if move.done() or move.change is None:
             return
-        with suppress(RefusedError):
-            # Refused: it has ended, or was dropped, before this could be ordered.
-            self._backend().order(DropChange(move.change, move._cancelled), _not_numbered).result(ORDER_S)
+        # Nobody waits for it: the supers tell what came of it. It is refused if the move has ended before.
+        self._backend().order(DropChange(move.change, move._cancelled), _not_numbered)
 
     # What others have begun.
 
@@ -376,6 +382,7 @@ class Moves:
             rows_total=plan.rows,
             bytes_total=plan.n_bytes,
         )
+        self._chronicle.start()
         self._followed[move.change] = move
 
     def _fail(self, move: Move, error: CrescandoError) -> None:

@@ -11,19 +11,22 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from crescando.administration.events import Chronicle, EventStream
 from crescando.administration.moves import Move, Moves
 from crescando.administration.plans import MovePlan, describe
 from crescando.administration.questions import Questions
 from crescando.administration.status import ClusterStatus, ProcessStatus, by_role, status_of
-from crescando.administration.wishes import Action, Name, Wish
+from crescando.administration.wishes import Action, Wish
 from crescando.administration.worker import Worker
 from crescando.backend import LoopBackend
 from crescando.client.flight import Desk
 from crescando.client.handles import ControlHandle
 from crescando.client.waiting import TIMEOUT_S_DEFAULT
 from crescando.errors import ClosedError, CrescandoError
+from crescando.naming import Name
 from crescando.routing.rubberband.changes import Change
 from crescando.routing.rubberband.config import Rubberband
+from crescando.types import NO_POSITION
 
 SESSION = "administration"
 """The name of the client process that asks."""
@@ -51,7 +54,8 @@ class Administration:
         self._desk: Desk | None = None
         self._client: LoopBackend | None = None
         self._questions = Questions(self._session)
-        self._moves = Moves(self._session, self._questions)
+        self._chronicle = Chronicle(self._session)
+        self._moves = Moves(self._session, self._questions, self._chronicle)
         self._worker = Worker(self._moves.look)
         self._last: Rubberband | None = None
 
@@ -187,6 +191,26 @@ class Administration:
         """Give what is known of storage processes and supers beside the configuration."""
         return ()
 
+    def events(self, after: int = NO_POSITION, *, timeout_s: float | None = None) -> EventStream:
+        """Give what happens to the cluster, in order: for ``for`` and for ``async for``.
+
+        Parameters
+        ----------
+        after : int
+            The position behind which to begin: that of the last event seen, or of a `status`.
+            By default with the oldest event that is remembered.
+        timeout_s : float, optional
+            Iteration ends when nothing has happened for so long; by default not before a day.
+
+        Returns
+        -------
+        EventStream
+            Of `Occurrence`; one that tells `Missed` where nobody remembers what happened.
+        """
+        desk = self._checked_desk()
+        self._chronicle.start()
+        return EventStream(desk, self._chronicle, after, timeout_s)
+
     # The session.
 
     def _session(self) -> LoopBackend:
@@ -210,5 +234,6 @@ class Administration:
             self._desk.refuse_new_work()
             # Ends what the worker waits for.
             self._client.abandon("the store was closed before this was answered")
+        self._chronicle.close()
         self._worker.close(timeout_s)
         self._moves.end(ClosedError("the store was closed; the change goes on"))

@@ -9,11 +9,11 @@ incarnation is meant then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from crescando.errors import SpecError, nearest_name
+from crescando.errors import SpecError
+from crescando.naming import Name, identify
 from crescando.routing.rubberband.config import Rubberband
 from crescando.routing.rubberband.keyspace import (
     Contract,
@@ -29,9 +29,6 @@ from crescando.types import RING_MAX, ProcessId
 
 Action = Literal["expand", "contract", "replace", "rebalance"]
 
-Name = ProcessId | str
-"""How an administrator calls a process."""
-
 MEANT = {
     "expand": ("process", "at"),
     "contract": ("process",),
@@ -39,6 +36,8 @@ MEANT = {
     "rebalance": ("process", "at"),
 }
 """What may be said of each action."""
+
+ON_RING = "of the ring or on standby"
 
 GAIN_MIN = 0.02
 """A rebalancing that nobody asked a position for must lighten the heaviest process by so large a share."""
@@ -148,7 +147,7 @@ class Wish:
                     "no storage process is on standby; start one, which joins by itself, and ask again"
                 )
             return waiting[0]
-        process = identify(name, known_storages(config))
+        process = identify(name, known_storages(config), ON_RING)
         if process not in config.storages:
             raise SpecError(
                 f"{process} has failed or has left; start its node again, and it joins on standby"
@@ -158,7 +157,7 @@ class Wish:
     @staticmethod
     def _placed(name: Name | None, config: Rubberband, ring: Ring) -> ProcessId:
         assert name is not None
-        process = identify(name, known_storages(config))
+        process = identify(name, known_storages(config), ON_RING)
         if process not in ring.processes:
             behind = " when the changes under way have ended" if process in config.ring.processes else ""
             raise SpecError(f"{process} has no ring position{behind}: it was replaced or stands by")
@@ -179,21 +178,3 @@ def standbys(config: Rubberband) -> tuple[ProcessId, ...]:
 def known_storages(config: Rubberband) -> tuple[ProcessId, ...]:
     """Give every storage process that is a member or holds a ring position, or is to hold one."""
     return tuple(sorted({*config.storages, *config.ring.processes, *config.target.processes}))
-
-
-def identify(name: Name, known: Iterable[ProcessId]) -> ProcessId:
-    """Find a process by what an administrator calls it; of several incarnations the last one.
-
-    Raises
-    ------
-    SpecError
-        If there is none, with the nearest name.
-    """
-    processes = sorted(known, key=lambda process: process.incarnation, reverse=True)
-    for process in processes:
-        if name == process or str(name) in (str(process), f"{process.role}/{process.node}", process.node):
-            return process
-    names = tuple(sorted(f"{process.role}/{process.node}" for process in processes))
-    nearest = nearest_name(str(name), names)
-    hint = f"; did you mean {nearest}?" if nearest else f"; there are {', '.join(names)}"
-    raise SpecError(f"no process of the ring or on standby is called {name}{hint}")

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from crescando.administration.plans import MovePlan, plan_for
-from crescando.administration.wishes import Wish, identify, standbys
+from crescando.administration.wishes import Wish, standbys
 from crescando.errors import SpecError
+from crescando.naming import identify
 from crescando.routing.batch import Message
 from crescando.routing.rubberband.config import Rubberband
 from crescando.routing.rubberband.keyspace import Contract, Expand, Rebalance, Replace
