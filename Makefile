@@ -67,6 +67,11 @@ bench-elastic: $(READY)
 	$(BIN)/python -m pip install --quiet -e '.[bench-elastic]'
 	$(BIN)/python -m benchmarks.elastic $(BENCH)
 
+# Hostile frames for a listening process; half a minute.
+.PHONY: fuzz
+fuzz: $(READY)
+	$(BIN)/python -m fuzz.frames
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy

@@ -74,7 +74,7 @@ _SPOKEN = {
     b"OPTI": "HTTP is spoken to this port",
     b"PRI ": "HTTP/2 is spoken to this port",
     b"SSH-": "SSH is spoken to this port",
-    MAGIC_BYTES: "no TLS is spoken to a TLS port: one side has certificates and the other has none",
+    MAGIC_BYTES: "TLS is spoken on one side only: one has certificates and the other has none",
 }
 """By what a stream begins with that is not what was expected."""
 

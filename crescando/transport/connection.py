@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from crescando.errors import RemoteProtocolError
-from crescando.transport.causes import CLOSED_IN_HANDSHAKE, PEER_CLOSED, Cause, cause_of
+from crescando.transport.causes import CLOSED_IN_HANDSHAKE, MAGIC_BYTES, PEER_CLOSED, Cause, cause_of
 from crescando.transport.framing import HEADER_BYTES, Body, FrameKind, Framer, header
 from crescando.transport.tls import TlsStream
 
@@ -67,6 +67,10 @@ class Handler(Protocol):
         RemoteProtocolError
             If it may not come now; the connection ends.
         """
+        ...
+
+    def broken(self, connection: Connection, why: str) -> None:
+        """Learn that the peer, of which there is no session yet, has broken the protocol; end it."""
         ...
 
     def ended(self, connection: Connection, cause: Cause) -> None:
@@ -280,7 +284,11 @@ class Connection(asyncio.Protocol):
             fault = cause_of(error, self._first)
         if told := tls.outgoing():
             self._transport.write(told)
-        if fault is not None:
+        if fault is not None and not tls.is_ready and self._first == MAGIC_BYTES:
+            # It speaks our frames, and would not understand an alert.
+            self._tls = None
+            self._handler.broken(self, fault.text)
+        elif fault is not None:
             self.part(fault.text, is_permanent=fault.is_permanent)
         elif tls.is_ready and not was_ready:
             self._handler.made(self)
@@ -300,7 +308,10 @@ class Connection(asyncio.Protocol):
         try:
             self._framer.feed(data, self._take)
         except RemoteProtocolError as error:
-            self.abort(str(error), is_permanent=self._receive is None)
+            if self._receive is None:
+                self._handler.broken(self, str(error))
+            else:
+                self.abort(str(error))
             return
         if self._tls is not None and self._tls.is_over:
             self.close(PEER_CLOSED.text)

@@ -381,6 +381,9 @@ class SocketTransport(Transport):
         elif kind is not FrameKind.SIGN:
             raise RemoteProtocolError(f"a {kind.name.lower()} frame may not come now")
 
+    def broken(self, connection: Connection, why: str) -> None:
+        self._turn_down(self._links[connection], Refusal(why, is_permanent=True))
+
     def ended(self, connection: Connection, cause: Cause) -> None:
         link = self._links.pop(connection)
         link.settle()
@@ -536,9 +539,10 @@ class SocketTransport(Transport):
     def _look_later(self) -> None:
         if self._look_timer is None:
             interval_s = min(self.limits.idle_s / _LOOKS, self.limits.refresh_s)
-            self._look_timer = self._loop.call_later(interval_s, self._look)
+            due_s = self._loop.time() + interval_s
+            self._look_timer = self._loop.call_at(due_s, self._look, due_s)
 
-    def _look(self) -> None:
+    def _look(self, due_s: float) -> None:
         """Look after the sessions: who is silent, whose certificate has expired, what files have changed."""
         now_s, today_s = self._loop.time(), time.time()
         self._look_timer = None
@@ -547,6 +551,8 @@ class SocketTransport(Transport):
             if self._credentials.refresh():
                 self._renew(self._credentials, today_s)
         for link in [link for link in self._links.values() if link.channel is not None]:
+            # While this process did not run, it did not listen either.
+            link.heard_s += now_s - due_s
             self._look_at(link, now_s, today_s)
         if self._links:
             self._look_later()
