@@ -22,6 +22,7 @@ from crescando.routing.ecast.limits import RouterLimits
 from crescando.routing.ecast.messages import Batch
 from crescando.routing.ecast.router import Router
 from crescando.routing.rubberband.config import Rubberband
+from crescando.routing.rubberband.healing import RingHealer
 from crescando.routing.rubberband.history import happenings_of
 from crescando.routing.rubberband.messages import Join, encode_message
 from crescando.spec import ClusterSpec
@@ -138,6 +139,8 @@ class Assembly:
             config=self._first_config(me),
             config_type=Rubberband,
             observe=happenings_of,
+            healer=RingHealer(),
+            healing=self.spec.healing,
             timing=self.spec.super_,
         )
 

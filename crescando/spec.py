@@ -13,6 +13,7 @@ from crescando.engine.kv import KvEngine
 from crescando.engine.parallel import Workers
 from crescando.engine.scan import ScanEngine
 from crescando.errors import SpecError
+from crescando.roles.healing import HealingPolicy
 from crescando.roles.limits import ClientLimits, StorageLimits
 from crescando.roles.super import SuperTiming
 from crescando.routing.ecast.limits import RouterLimits
@@ -60,6 +61,8 @@ class ClusterSpec:
         ``kv``, which is simple and slow.
     paxos, router, storage, super_, client
         Times and limits of each part.
+    healing : HealingPolicy
+        What becomes of a position on the ring whose process has failed.
 
     Raises
     ------
@@ -79,6 +82,7 @@ class ClusterSpec:
     storage: StorageLimits = field(default_factory=StorageLimits)
     super_: SuperTiming = field(default_factory=SuperTiming)
     client: ClientLimits = field(default_factory=ClientLimits)
+    healing: HealingPolicy = field(default_factory=HealingPolicy)
 
     def __post_init__(self) -> None:
         for name in ("routers", "storages", "supers", "replication", "scan_threads"):

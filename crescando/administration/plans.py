@@ -185,7 +185,7 @@ def plan_for(wish: Wish, config: Rubberband, weights: Weights, unknown: tuple[st
         What is to be warned of since it could not be learned.
     """
     ring = config.target
-    failed = _failed(config, ring)
+    failed = frozenset(ring.processes) - config.storages
     transformation: Transformation | None = None
     try:
         transformation = wish.resolve(config, weights)
@@ -193,6 +193,7 @@ def plan_for(wish: Wish, config: Rubberband, weights: Weights, unknown: tuple[st
             ring,
             transformation,
             failed=failed,
+            silent=config.pending,
             load=_load(config, weights),
             # A range without rows counts a little, so that copies of nothing are spread too.
             weight=lambda piece: 1 + weights.rows_in(piece),

@@ -19,9 +19,10 @@ from typing import Any, Generic, TypeVar
 
 from crescando.process import Output, earliest
 from crescando.roles.following import Following, configure
+from crescando.roles.healing import Healer, Healing, HealingPolicy
 from crescando.roles.history import History
 from crescando.roles.messages import Ping, Pong, Watch
-from crescando.routing.base import Config, ExpelledEvent, Multicast
+from crescando.routing.base import Config, ExpelledEvent, Multicast, StableEvent
 from crescando.routing.batch import CONFIG, Delivery, Message
 from crescando.routing.ecast.messages import ConfigRequest, ConfigState
 from crescando.routing.rubberband.happenings import Happening
@@ -82,6 +83,8 @@ class Super(Generic[C]):
     config_type : type
     observe : callable
         Gives what a message did, to be told to whoever asks.
+    healer : Healer
+    healing : HealingPolicy
     timing : SuperTiming
     """
 
@@ -93,6 +96,8 @@ class Super(Generic[C]):
         config: C | None,
         config_type: type[C],
         observe: Observe[C],
+        healer: Healer[C],
+        healing: HealingPolicy | None = None,
         timing: SuperTiming | None = None,
     ) -> None:
         self.me = me
@@ -101,7 +106,9 @@ class Super(Generic[C]):
         self.suspicions = 0
         self.following = Following(me, config, config_type)
         self.history = History()
+        self.healing: Healing[C] = Healing(me, healer, healing or HealingPolicy())
         self._observe = observe
+        self._has_news = False
         self._watched: dict[ProcessId, _Watched] = {}
         self._sessions: set[ProcessId] = set()
         self._supers: tuple[ProcessId, ...] = ()
@@ -183,17 +190,24 @@ class Super(Generic[C]):
                 self.following.is_expelled = True
             elif isinstance(event, Delivery):
                 self._follow(event, now_s)
+            elif isinstance(event, StableEvent):
+                refused = [exception.number for exception in event.exceptions]
+                self.healing.settle(event.upto, refused, now_s)
+        is_due = self.healing.wake_at_s is not None and now_s >= self.healing.wake_at_s
         if now_s >= self._ping_at_s:
             self._forgive_own_pause(now_s)
             self._look_after(now_s)
             self._ping_at_s = now_s + self.timing.ping_s
+            is_due = True
+        if (is_due or self._has_news) and self.following.is_joined and not self._out.stop:
+            self._heal(now_s)
         self._out.send.extend(self.history.answers())
         protocol = self.multicast.flush(now_s)
         out, self._out = self._out, Output()
         out.reset += protocol.reset
         out.connect += protocol.connect
         out.send += protocol.send
-        out.wake_at_s = earliest(protocol.wake_at_s, self._ping_at_s)
+        out.wake_at_s = earliest(protocol.wake_at_s, self._ping_at_s, self.healing.wake_at_s)
         return out
 
     # Looking after processes.
@@ -224,7 +238,9 @@ class Super(Generic[C]):
     def _take(self, part: Delivery, index: int) -> None:
         """Follow a configuration message, and remember what it did."""
         message, before = self.following.take(part, index)
-        at = self.following.position
+        at, self._has_news = self.following.position, True
+        if message.sender == self.me:
+            self.healing.delivered(message.number)
         if before is None:
             self.history.begin(at)
         else:
@@ -283,3 +299,17 @@ class Super(Generic[C]):
             is_gone = watched.was_heard and watched.refusals >= self.timing.refusals
             if is_silent or is_gone:
                 self._accuse(process, watched)
+
+    # Healing.
+
+    def _heal(self, now_s: float) -> None:
+        """Have the ring healed, if that is for this super to do now."""
+        self._has_news = False
+        avoided = frozenset(
+            process
+            for process, watched in self._watched.items()
+            if process.role == "storage" and (watched.is_accused or watched.is_full or not watched.was_heard)
+        )
+        cure = self.healing.look(self.following.config, self._supers, avoided, now_s)
+        if cure is not None and self.multicast.lead is not None:
+            self.healing.submitted(configure(self.multicast, self.me, cure))

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from crescando.process import Output
+from crescando.roles.healing import HealingPolicy
 from crescando.roles.messages import Ping, Pong, Watched
 from crescando.roles.messages import Watch as Question
 from crescando.roles.super import Super, SuperTiming
@@ -14,6 +15,7 @@ from crescando.routing.batch import gather, submission
 from crescando.routing.ecast.messages import ConfigRequest, ConfigState
 from crescando.routing.rubberband import ConfigMessage, Join, Rubberband, Suspect, Trust, decode_message
 from crescando.routing.rubberband.happenings import Event, Joined
+from crescando.routing.rubberband.healing import RingHealer
 from crescando.routing.rubberband.history import happenings_of
 from crescando.types import ProcessId, position
 from tests.roles.stage import ScriptedMulticast, sent
@@ -28,13 +30,20 @@ CONFIG = simple(2, 2, n_supers=3)
 EVERYBODY = (S0, S1, PEER, FIRST, CLIENT)
 
 
-def super_core(me: ProcessId, multicast: ScriptedMulticast, config: Rubberband | None) -> Super[Rubberband]:
+def super_core(
+    me: ProcessId,
+    multicast: ScriptedMulticast,
+    config: Rubberband | None,
+    healing: HealingPolicy | None = None,
+) -> Super[Rubberband]:
     return Super(
         me,
         multicast=multicast,
         config=config,
         config_type=Rubberband,
         observe=happenings_of,
+        healer=RingHealer(),
+        healing=healing,
         timing=TIMING,
     )
 
@@ -42,9 +51,15 @@ def super_core(me: ProcessId, multicast: ScriptedMulticast, config: Rubberband |
 class Watch:
     """A super, its clock and its votes."""
 
-    def __init__(self, config: Rubberband | None = CONFIG) -> None:
+    def __init__(
+        self,
+        config: Rubberband | None = CONFIG,
+        *,
+        me: ProcessId = ME,
+        healing: HealingPolicy | None = None,
+    ) -> None:
         self.multicast = ScriptedMulticast(ROUTER)
-        self.core = super_core(ME, self.multicast, config)
+        self.core = super_core(me, self.multicast, config, healing)
         self.now_s = 0.0
         self.instance = 0
         self.numbers: dict[ProcessId, int] = {}

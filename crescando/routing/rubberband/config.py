@@ -171,6 +171,12 @@ class Rubberband:
         return frozenset(self.membership.convicted())
 
     @property
+    def standbys(self) -> tuple[ProcessId, ...]:
+        """The storage processes that answer, hold no ring position and are promised none, in order."""
+        taken = {*self.ring.processes, *self.target.processes}
+        return tuple(sorted(self.storages - self.pending - taken))
+
+    @property
     def target(self) -> Ring:
         """The ring after all changes that are under way."""
         return target_of(self.ring, self.changes)

@@ -59,6 +59,7 @@ def make_plan(
     transformation: Transformation,
     *,
     failed: frozenset[ProcessId] = frozenset(),
+    silent: frozenset[ProcessId] = frozenset(),
     load: Mapping[ProcessId, int] | None = None,
     weight: Callable[[KeyRange], int] | None = None,
     steps_max: int = STEPS_MAX,
@@ -71,6 +72,9 @@ def make_plan(
     transformation : Transformation
     failed : frozenset of ProcessId, optional
         Processes that hold a ring position and take no part in anything.
+    silent : frozenset of ProcessId, optional
+        Processes that are no failed ones and can neither send nor receive: what they hold
+        counts as lost, and there is no plan by which they would have to hold more.
     load : mapping, optional
         What processes have to send already, in the unit of `weight`; nothing by default.
     weight : callable, optional
@@ -80,15 +84,16 @@ def make_plan(
     Raises
     ------
     SpecError
-        If there is no such ring, or nobody who lives holds what a receiver needs.
+        If there is no such ring, nobody who answers holds what a receiver needs, or one that
+        does not answer would have to receive something.
 
     References
     ----------
     RB13 §6.5; Fig. 7 is the case of one expansion beside a failed process.
     """
     difference = Difference(ring, transformed(ring, transformation))
-    receivers = _receivers(difference, failed)
-    search = _Search(difference, failed, receivers, load or {}, weight or _width, steps_max)
+    receivers = _receivers(difference, failed, silent)
+    search = _Search(difference, failed | silent, receivers, load or {}, weight or _width, steps_max)
     chosen = search.run()
     copies = tuple(
         Copy(sender, receiver, difference.scope(pieces))
@@ -108,15 +113,20 @@ def _width(key_range: KeyRange) -> int:
 
 
 def _receivers(
-    difference: Difference, failed: frozenset[ProcessId]
+    difference: Difference, failed: frozenset[ProcessId], silent: frozenset[ProcessId]
 ) -> list[tuple[ProcessId, list[frozenset[ProcessId]]]]:
     """Give every process that gains data, and its minimal sets of senders."""
     receivers = []
-    live = [process for process in sorted(difference.before.processes) if process not in failed]
+    live = [process for process in sorted(difference.before.processes) if process not in failed | silent]
     for process in sorted(difference.after.processes):
         gained = difference.gained(process)
         if process in failed or not gained:
             continue
+        if process in silent:
+            raise SpecError(
+                f"{process} does not answer, and would have to receive rows; "
+                "wait until it answers, or choose another change"
+            )
         held = {sender: difference.held(sender) & gained for sender in live if sender != process}
         held = {sender: pieces for sender, pieces in held.items() if pieces}
         missing = gained

@@ -258,3 +258,41 @@ def test_pieces_are_cut_where_partitions_of_either_ring_begin() -> None:
     assert difference.scope(difference.gained(C)) == (KeyRange(25, 29),)
     assert difference.scope(difference.lost(A)) == (KeyRange(25, 29),)
     assert difference.scope(difference.held(B)) == (KeyRange(0, 19), KeyRange(30, RING_MAX))
+
+
+def test_one_that_does_not_answer_sends_nothing() -> None:
+    ring = Ring((0, 100, 200, 300), (A, B, C, D), 2)
+    assert [copy.sender for copy in make_plan(ring, Replace(A, E)).copies] == [A]
+
+    plan = make_plan(ring, Replace(A, E), silent=frozenset({A}))
+
+    assert [copy.sender for copy in plan.copies] == [B, D]
+    with pytest.raises(SpecError, match="of which no replica lives"):
+        make_plan(ring, Replace(A, E), failed=frozenset({A}), silent=frozenset({B}))
+
+
+def test_one_that_does_not_answer_cannot_be_given_more() -> None:
+    ring = Ring((0, 100, 200, 300), (A, B, C, D), 2)
+
+    with pytest.raises(SpecError, match=f"{C} does not answer, and would have to receive rows"):
+        make_plan(ring, Contract(B), silent=frozenset({C}))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_nobody_silent_has_a_part_in_any_plan(seed: int) -> None:
+    rng = random.Random(seed)
+    n = rng.randint(2, 8)
+    ring = _ring(n, rng.randint(1, min(4, n)), first=rng.randrange(50))
+    silent = frozenset(rng.sample(sorted(ring.processes), rng.randint(1, max(1, n // 2))))
+    failed = frozenset(rng.sample(sorted(set(ring.processes) - silent), rng.randint(0, 1)))
+    chosen = rng.choice(ring.processes)
+    transformation = rng.choice((Contract(chosen), Replace(chosen, E)))
+    try:
+        plan = make_plan(ring, transformation, failed=failed, silent=silent, steps_max=200)
+    except SpecError:
+        return
+
+    parties = {process for copy in plan.copies for process in (copy.sender, copy.receiver)}
+    assert not parties & (failed | silent)
+    gained = Difference(ring, plan.after)
+    assert not any(gained.gained(process) for process in silent)
