@@ -19,9 +19,11 @@ from crescando.engine.base import Piece
 from crescando.engine.dictionary import Pool
 from crescando.engine.export import Extract, extract, gather
 from crescando.engine.incoming import own
+from crescando.engine.keys import Mask
 from crescando.engine.segment import Still
 from crescando.engine.statement import PHYSICAL, Column
 from crescando.engine.table import Table
+from crescando.engine.validate import validate_piece
 from crescando.engine.values import Value, distinct_codes
 from crescando.errors import InvariantError
 from crescando.types import Scope
@@ -67,11 +69,11 @@ class TableImage:
         self._pools = dict(table.pools)
         chosen = [(segment.still(), within) for segment, within in table.chosen(scope) if segment.n_rows]
         self.stills = [still for still, _ in chosen]
-        self.n_rows = sum(still.count(within) for still, within in chosen)
-        self._row_bytes = 8 + sum(PHYSICAL[kind].itemsize + 1 for _, kind in self._types)
-        n_held = max(table.n_rows, 1)
-        texts = sum(pool.texts.n_bytes * min(1, n_held / len(pool)) / n_held for pool in self._pools.values())
-        self._row_bytes += int(texts)
+        self.n_rows = 0
+        plain = 8 + sum(PHYSICAL[kind].itemsize + 1 for _, kind in self._types)
+        # Of few texts each comes but once in a piece, however many of its rows have it.
+        texts = (pool.texts.n_bytes // max(len(pool), PIECE_BYTES // plain) for pool in self._pools.values())
+        self._row_bytes = plain + sum(texts)
         self.pieces = self._cut(chosen)
 
     @property
@@ -80,7 +82,7 @@ class TableImage:
         return self.n_rows * self._row_bytes
 
     def _cut(self, chosen: Sequence[tuple[Still, Scope | None]]) -> list[list[_Run]]:
-        """Share out the rows to pieces."""
+        """Share out the rows to pieces, and count them."""
         n_rows_max = max(PIECE_BYTES // self._row_bytes, 1)
         pieces: list[list[_Run]] = []
         room = 0
@@ -93,6 +95,7 @@ class TableImage:
                     room = max(n_rows_max, count)
                 runs = pieces[-1]
                 room -= count
+                self.n_rows += count
                 if runs and runs[-1].still is still and runs[-1].stop == start:
                     start = runs.pop().start
                 runs.append(_Run(still, start, stop, within))
@@ -146,8 +149,11 @@ class TableImage:
             if pool is None:
                 columns.append(Column(kind, values, valid))
                 continue
-            used, codes = distinct_codes(values, len(pool))
-            columns.append(Column(kind, codes.astype(np.int32), valid, pool.texts.take(used)))
+            here: Mask | slice = slice(None) if valid is None else valid
+            used, places = distinct_codes(values[here], len(pool))
+            codes = np.zeros(len(values), np.int32)
+            codes[here] = places
+            columns.append(Column(kind, codes, valid, pool.texts.take(used)))
         return Piece(self._table, self._version, position, tuple(columns))
 
 
@@ -196,23 +202,15 @@ def take_in(table: Table, piece: Piece) -> None:
     Raises
     ------
     InvariantError
-        If it follows another schema, or has rows outside the table's arcs.
+        If it does not fit the schema, or has rows outside the table's arcs.
     """
     schema = table.schema
-    if piece.version != schema.version:
-        raise InvariantError(
-            f"a piece of table {schema.name!r} follows version {piece.version} of the schema, "
-            f"where {schema.version} is in force"
-        )
+    validate_piece(piece, schema)
     column_ids = [column.id for column in schema.columns]
     if not schema.primary_key:
         column_ids += table.key_ids
-    types = [table.types[column_id] for column_id in column_ids]
-    n_rows = len(piece.position)
-    if [column.type for column in piece.columns] != types or any(len(c) != n_rows for c in piece.columns):
-        raise InvariantError(f"a piece of table {schema.name!r} has other columns than its schema")
     arcs = table.arc_of(piece.position)
-    if n_rows and int(arcs.min()) < 0:
+    if len(arcs) and int(arcs.min()) < 0:
         raise InvariantError(
             f"a piece of table {schema.name!r} has rows outside the arcs that they should lie in"
         )

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from crescando.engine.base import Piece
 from crescando.engine.constants import is_single
 from crescando.engine.functions import CAST, OPERATORS, aggregate_type, is_assignable, result_type
 from crescando.engine.statement import (
@@ -26,7 +27,13 @@ from crescando.engine.statement import (
     Shape,
     Term,
 )
-from crescando.errors import KeyUpdateError, PredicateError, StatementError, TypeMismatchError
+from crescando.errors import (
+    InvariantError,
+    KeyUpdateError,
+    PredicateError,
+    StatementError,
+    TypeMismatchError,
+)
 from crescando.schema import ColumnDef, DataType, TableSchema
 
 DEPTH_MAX = 200
@@ -171,6 +178,34 @@ def _validate_rows(shape: Shape, schema: TableSchema, parameters: tuple[Any, ...
         if length is not None and len(values) != length:
             raise StatementError("columns of one insert have different lengths")
         length = len(values)
+
+
+def validate_piece(piece: Piece, schema: TableSchema) -> None:
+    """Check what another process's engine gave of a table.
+
+    Raises
+    ------
+    InvariantError
+        If it follows another version of the schema, or its columns are not those of this one.
+    """
+    what = f"a piece of table {schema.name!r}"
+    if piece.version != schema.version:
+        raise InvariantError(
+            f"{what} follows version {piece.version} of the schema, where {schema.version} is in force"
+        )
+    kinds = [(column.name, column.type) for column in schema.columns]
+    if not schema.primary_key:
+        kinds += [("hidden key", DataType.INT64)] * 2
+    positions, columns = piece.position, piece.columns
+    if len(columns) != len(kinds) or positions.dtype != np.uint64 or positions.ndim != 1:
+        raise InvariantError(f"{what} has {len(columns)} columns of {len(kinds)}, or no ring positions")
+    for (name, kind), column in zip(kinds, columns, strict=True):
+        if column.type is not kind or len(column) != len(positions):
+            raise InvariantError(f"{what} has a column {name!r} of another type or length")
+        try:
+            _validate_column(name, column)
+        except TypeMismatchError as fault:
+            raise InvariantError(f"{what} is malformed: {fault}") from fault
 
 
 def _validate_column(name: str, column: Column) -> None:

@@ -15,14 +15,18 @@ from typing import Any
 import msgspec
 
 from crescando import wire
+from crescando.engine.arcs import lie_in
 from crescando.engine.base import Image, Piece
 from crescando.engine.digest import combine, digest_columns
 from crescando.engine.operations import Entry
 from crescando.engine.statement import Kind, Operation
 from crescando.schema import TableSchema
-from crescando.types import RING_MAX, KeyRange
+from crescando.types import RING_MAX, KeyRange, Scope
 from tests.engine.differential import Answer, Layout
 from tests.engine.runs import as_entries
+
+Action = Callable[[Any], Any]
+"""What is done to an engine."""
 
 _DECODER = msgspec.msgpack.Decoder(Piece, ext_hook=wire._decode_array)
 
@@ -42,16 +46,35 @@ class Copying:
     keeps: bool
     image: Image
     beside: Any
-    digest: bytes
-    """Of the rows when the image was taken."""
-    digests: list[bytes] = field(default_factory=list)
-    """Of the pieces that came."""
-    log: list[list[Entry]] = field(default_factory=list)
+    told: Told
+    schemas: dict[int, TableSchema]
+    n_taken: int = 0
+    log: list[Action] = field(default_factory=list)
     """What the receiver has executed since and the engine beside it has not."""
 
-    @property
-    def n_taken(self) -> int:
-        return len(self.digests)
+
+@dataclass
+class Told:
+    """What an image must give: the digest of each table's rows in its scope when it was taken."""
+
+    scope: Scope
+    wanted: dict[int, bytes]
+    found: dict[int, list[bytes]] = field(default_factory=dict)
+
+    def add(self, piece: Piece, schema: TableSchema) -> None:
+        """Note a piece."""
+        assert piece.version == schema.version
+        assert len(piece.columns) == len(schema.columns) + (0 if schema.primary_key else 2)
+        assert len(piece.position)
+        assert lie_in(piece.position, self.scope).all()
+        digest = digest_columns(piece.columns[: len(schema.columns)])
+        self.found.setdefault(piece.table, []).append(digest)
+
+    def check(self) -> None:
+        """Compare all pieces with what was there."""
+        for table, wanted in self.wanted.items():
+            assert combine(self.found.get(table, [])) == wanted, f"table {table} was not imaged as it was"
+        assert self.found.keys() <= self.wanted.keys()
 
 
 @dataclass
@@ -68,28 +91,49 @@ class Counted:
 
 
 class Moving(Layout):
-    """Engines that hand ranges of one table to one another between batches.
+    """Engines that hand ranges to one another between batches.
 
     Parameters
     ----------
-    schema : TableSchema
+    schemas : sequence of TableSchema
     random : Random
     engines : sequence of Engine
         Without arcs or tables.
     """
 
-    def __init__(self, schema: TableSchema, random: Random, engines: Sequence[Any]) -> None:
+    def __init__(self, schemas: Sequence[TableSchema], random: Random, engines: Sequence[Any]) -> None:
         cuts = sorted({random.randrange(1, RING_MAX) for _ in engines})
         arcs = [KeyRange(a, b - 1) for a, b in pairwise([0, *cuts, RING_MAX + 1])]
         owners = [[random.randrange(len(engines))] for _ in arcs]
         super().__init__(list(engines), arcs, owners, name="moving")
-        self.schema = schema
+        self.schemas: dict[int, TableSchema] = {}
         self.random = random
         self.copies: list[Copying] = []
         self.counted = Counted()
         self._state_arcs()
+        for schema in schemas:
+            self.create(schema)
+
+    def create(self, schema: TableSchema) -> None:
+        """Make a table everywhere."""
+        self.schemas[schema.id] = schema
+        self._everywhere(lambda engine: engine.create_table(schema))
+
+    def alter(self, schema: TableSchema) -> None:
+        """Give a table its next schema everywhere."""
+        self.schemas[schema.id] = schema
+        self._everywhere(lambda engine: engine.alter_table(schema))
+
+    def drop(self, table: int) -> None:
+        """Drop a table everywhere."""
+        del self.schemas[table]
+        self._everywhere(lambda engine: engine.drop_table(table))
+
+    def _everywhere(self, action: Action) -> None:
         for engine in self.engines:
-            engine.create_table(schema)
+            action(engine)
+        for copying in self.copies:
+            copying.log.append(action)
 
     def _state_arcs(self) -> None:
         """Tell every engine its arcs, sometimes by way of others."""
@@ -107,18 +151,29 @@ class Moving(Layout):
 
     def execute(self, operations: Sequence[Operation]) -> list[Answer]:
         """Move something, and execute a batch."""
+        self.move()
+        answers = super().execute(operations)
+        writes = [operation for operation in operations if operation.shape.kind is not Kind.READ]
+        for copying in self.copies if writes else ():
+            copying.log.append(replaying(as_entries(writes, self.random)))
+        return answers
+
+    def move(self) -> None:
+        """Take some steps."""
         for copying in list(self.copies):
             self._advance(copying)
         for step in (self._begin, self._cut, self._join):
             if self.random.random() < 0.4:
                 step()
         self._state_arcs()
-        answers = super().execute(operations)
-        writes = [operation for operation in operations if operation.shape.kind is not Kind.READ]
-        for copying in self.copies:
-            if writes:
-                copying.log.append(as_entries(writes, self.random))
-        return answers
+
+    def image(self, number: int, scope: Scope) -> tuple[Image, Told]:
+        """Take an image of an engine."""
+        engine = self.engines[number]
+        image = engine.image(scope)
+        wanted = {table: combine([engine.digest(table, each) for each in scope]) for table in self.schemas}
+        assert image.n_rows == engine.weigh(scope)[0] == sum(map(digest_rows, wanted.values()))
+        return image, Told(scope, wanted)
 
     def _begin(self) -> None:
         place = self.random.randrange(len(self.arcs))
@@ -128,13 +183,10 @@ class Moving(Layout):
         if not free or len(self.copies) >= 3:
             return
         sender, receiver = self.random.choice(owners), self.random.choice(free)
-        engine = self.engines[sender]
-        image = engine.image((arc,))
+        image, told = self.image(sender, (arc,))
         beside = self.engines[receiver].beside(self._pieces_of(arc))
         keeps = len(owners) == 1 and self.random.random() < 0.4
-        digest = engine.digest(self.schema.id, arc)
-        assert image.n_rows == engine.weigh((arc,))[0] == digest_rows(digest)
-        self.copies.append(Copying(sender, receiver, arc, keeps, image, beside, digest))
+        self.copies.append(Copying(sender, receiver, arc, keeps, image, beside, told, dict(self.schemas)))
         self.counted.copies += 1
 
     def _pieces_of(self, arc: KeyRange) -> list[KeyRange]:
@@ -150,10 +202,10 @@ class Moving(Layout):
                 if copying.n_taken < copying.image.n_pieces:
                     self._take_in(copying)
             return
-        assert combine(copying.digests) == copying.digest
+        copying.told.check()
         for _ in range(self.random.choice((0, 1, 2, len(copying.log)))):
             if copying.log:
-                copying.beside.execute(copying.log.pop(0))
+                copying.log.pop(0)(copying.beside)
                 self.counted.replayed += 1
         if self.random.random() < 0.1:
             copying.image.close()
@@ -164,8 +216,9 @@ class Moving(Layout):
 
     def _take_in(self, copying: Copying) -> None:
         piece = travelled(copying.image.piece(copying.n_taken))
-        copying.digests.append(digest_columns(piece.columns[: len(self.schema.columns)]))
+        copying.told.add(piece, copying.schemas[piece.table])
         copying.beside.take_in(piece)
+        copying.n_taken += 1
         self.counted.pieces += 1
 
     def _adopt(self, copying: Copying) -> None:
@@ -187,9 +240,22 @@ class Moving(Layout):
         low, high = self.arcs[place]
         if low < high and len(self.arcs) < 12:
             middle = self.random.choice((low, high - 1, self.random.randrange(low, high)))
+            if self.random.random() < 0.5:
+                middle = self._position_in(place, middle)
             self.arcs[place : place + 1] = [KeyRange(low, middle), KeyRange(middle + 1, high)]
             self.owners.insert(place, list(self.owners[place]))
             self.counted.cuts += 1
+
+    def _position_in(self, place: int, otherwise: int) -> int:
+        """Give where a row lies, or the position below, so that it lies at a border."""
+        arc = self.arcs[place]
+        image = self.engines[self.owners[place][0]].image((arc,))
+        at = otherwise
+        if image.n_pieces:
+            positions = image.piece(self.random.randrange(image.n_pieces)).position.tolist()
+            at = self.random.choice(positions) - self.random.randrange(2)
+        image.close()
+        return at if arc.low <= at < arc.high else otherwise
 
     def _join(self) -> None:
         fixed = {border for each in self.copies for border in (each.key_range.low, each.key_range.high + 1)}
@@ -226,4 +292,6 @@ def joined(arcs: Sequence[KeyRange]) -> list[KeyRange]:
     return found
 
 
-Maker = Callable[[], Any]
+def replaying(entries: list[Entry]) -> Action:
+    """Give what executes a batch once more."""
+    return lambda engine: engine.execute(entries)

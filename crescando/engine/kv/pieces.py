@@ -10,6 +10,7 @@ import numpy as np
 from crescando.engine.base import Piece
 from crescando.engine.constants import as_value
 from crescando.engine.kv.table import KvTable, Row
+from crescando.engine.validate import validate_piece
 from crescando.engine.values import to_column
 from crescando.errors import InvariantError
 from crescando.schema import DataType, TableSchema
@@ -71,20 +72,18 @@ def take_in(table: KvTable, piece: Piece) -> None:
     Raises
     ------
     InvariantError
-        If it follows another schema, or has rows outside the table's arcs.
+        If it does not fit the schema, or has rows outside the table's arcs.
     """
     schema = table.schema
-    if piece.version != schema.version:
-        raise InvariantError(
-            f"a piece of table {schema.name!r} follows version {piece.version} of the schema, "
-            f"where {schema.version} is in force"
-        )
+    validate_piece(piece, schema)
     lists = [column.to_list() for column in piece.columns]
     n_columns = len(schema.columns)
     key_places = [schema.column_names.index(name) for name in schema.primary_key]
+    rows = []
     for values, position in zip(zip(*lists, strict=True), piece.position.tolist(), strict=True):
         key = tuple(values[place] for place in key_places) if key_places else values[n_columns:]
-        table.add(Row(list(values[:n_columns]), key, position))
+        rows.append(Row(list(values[:n_columns]), key, position))
+    table.add(rows)
 
 
 def _cut(rows: Sequence[_Kept]) -> Iterator[list[_Kept]]:

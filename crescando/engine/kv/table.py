@@ -136,19 +136,19 @@ class KvTable:
         for identity in gone:
             del self._rows[identity]
 
-    def add(self, row: Row) -> None:
-        """Add a row that another process's engine held.
+    def add(self, rows: Sequence[Row]) -> None:
+        """Add rows that another process's engine held.
 
         Raises
         ------
         InvariantError
-            If it lies outside the arcs.
+            If one lies outside the arcs; none is added then.
         """
-        if self._arc_of(row.position) < 0:
+        if any(self._arc_of(row.position) < 0 for row in rows):
             raise InvariantError(
-                f"a row of table {self.schema.name!r} lies outside the arcs it is taken in to"
+                f"rows of table {self.schema.name!r} lie outside the arcs that they should lie in"
             )
-        self._rows[_identity(row.key)] = row
+        self._rows.update((_identity(row.key), row) for row in rows)
 
     def adopt(self, other: KvTable, arcs: Sequence[KeyRange]) -> None:
         """Take over the rows of another table, which lie in others of the arcs."""
