@@ -18,12 +18,25 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 
+from crescando.administration.plans import describe, share
 from crescando.backend import LoopBackend
 from crescando.client.flight import Desk
 from crescando.client.waiting import TIMEOUT_S_MAX, Awaited, Steps, checked_timeout, wait, wait_async
 from crescando.errors import ClosedError, CrescandoError, DeadlineError
 from crescando.roles.messages import Watch, Watched
-from crescando.routing.rubberband.happenings import Dropped, Ended, Happening
+from crescando.routing.rubberband.happenings import (
+    Available,
+    Began,
+    Dropped,
+    Ended,
+    Failed,
+    Happening,
+    Joined,
+    Left,
+    Readied,
+    TableChanged,
+    Unavailable,
+)
 from crescando.routing.rubberband.messages import MessageId
 from crescando.types import NO_POSITION, ProcessId
 
@@ -57,7 +70,38 @@ class Occurrence:
     what: Happening | Missed
 
     def __str__(self) -> str:
-        return f"{self.position}: {self.what}"
+        return f"{self.position}: {told(self.what)}"
+
+
+def told(what: Happening | Missed) -> str:
+    """Say what happened, in a line."""
+    match what:
+        case Joined(process):
+            return f"{process} joined"
+        case Left(process):
+            return f"{process} left"
+        case Failed(process):
+            return f"{process} was voted out"
+        case Unavailable(process, scope):
+            return f"{process} does not answer, and nobody else holds {share(scope)}"
+        case Available(process):
+            return f"{process} answers again, or is needed no more"
+        case Began(change, transformation, copies):
+            return f"{_named(change)} begins: {describe(transformation)}; {len(copies)} copies"
+        case Readied(change, copy):
+            return f"{_named(change)}: copy {copy} has arrived"
+        case Ended(change):
+            return f"{_named(change)} is done"
+        case Dropped(change, reason):
+            return f"{_named(change)} is dropped: {reason}"
+        case TableChanged(name, how):
+            return f"table {name!r} was {how}"
+        case Missed(after):
+            return f"nobody knows any more what happened behind {after}"
+
+
+def _named(change: MessageId) -> str:
+    return f"change {change.number} of {change.sender}"
 
 
 class Chronicle:
@@ -120,22 +164,22 @@ class Chronicle:
         with self._lock:
             self._asked.discard(process)
         try:
-            told = future.result()
-        except CrescandoError:
-            # It is asked again if it still has a session.
-            return
-        if isinstance(told, Watched):
-            self._take(process, told)
+            answer = future.result()
             client = self._backend()
-            if self._ignorant.get(process) is None:
+        except CrescandoError:
+            # It is asked again if it still has a session, and this administrator goes on.
+            return
+        if isinstance(answer, Watched):
+            self._take(process, answer, client.core.supers)
+            if process not in self._ignorant:
                 self._ask(client, process)
 
-    def _take(self, process: ProcessId, told: Watched) -> None:
+    def _take(self, process: ProcessId, answer: Watched, supers: set[ProcessId]) -> None:
         """Hear one answer."""
         with self._lock:
-            if told.since > self._upto:
-                self._ignorant[process] = told.since
-                others = self._asked | self._backend().core.supers
+            if answer.since > self._upto:
+                self._ignorant[process] = answer.since
+                others = self._asked | supers
                 if not others <= self._ignorant.keys():
                     # Somebody else may know.
                     return
@@ -146,10 +190,10 @@ class Chronicle:
                 is_new = True
             else:
                 self._ignorant.pop(process, None)
-                new = [Occurrence(e.position, e.what) for e in told.events if e.position > self._upto]
+                new = [Occurrence(e.position, e.what) for e in answer.events if e.position > self._upto]
                 for event in new:
                     self._append(event)
-                self._upto = max(self._upto, told.upto)
+                self._upto = max(self._upto, answer.upto)
                 is_new = bool(new)
         if is_new:
             self._tell()
