@@ -33,7 +33,8 @@ _PARTS = {
     "consensus": "paxos",
     "ordering": "router",
     "storage": "storage",
-    "healing": "super_",
+    "supervision": "super_",
+    "healing": "healing",
     "client": "client",
 }
 """Tables of the file, and the part of the specification that each sets."""

@@ -70,7 +70,7 @@ class Standbys:
             core = self._assembly.super_(me, routers)
 
         def ended() -> None:
-            if core.following.is_expelled:
+            if core.following.is_expelled and not core.following.is_leaving:
                 # It was taken for dead. What it knew is of no use; its node may serve again.
                 self.start(self._processes.next_incarnation(me))
 

@@ -53,6 +53,8 @@ from crescando.roles.messages import (
     Pong,
     ReadBasic,
     ReadReplica,
+    Retire,
+    Retires,
     Taken,
     Watch,
     Watched,
@@ -143,6 +145,8 @@ WireMessage = (
     | Pong
     | ReadBasic
     | ReadReplica
+    | Retire
+    | Retires
     | Taken
     | Watch
     | Watched

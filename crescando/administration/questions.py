@@ -16,8 +16,9 @@ from typing import Any
 from crescando.administration.plans import MovePlan, plan_for
 from crescando.administration.wishes import Wish
 from crescando.backend import LoopBackend
-from crescando.errors import CrescandoError, DeadlineError
-from crescando.roles.messages import Weigh, Weighs
+from crescando.errors import CrescandoError, DeadlineError, RefusedError
+from crescando.naming import Name, identify
+from crescando.roles.messages import Retire, Retires, Weigh, Weighs
 from crescando.routing.rubberband.config import Rubberband
 from crescando.routing.rubberband.placement import Weight, Weights, cut, cut_at
 from crescando.types import KeyRange, ProcessId
@@ -30,6 +31,9 @@ PARTS = 16
 
 FINE = 4
 """A part is cut again while it holds more than one part in so many of what `plan` would warn of."""
+
+RETIRE_POLL_S = 0.02
+"""Spacing of looks whether a process has left."""
 
 ROUNDS_MAX = 16
 """Sixteen cuts in sixteen parts lead from the whole ring to single positions."""
@@ -102,6 +106,34 @@ class Questions:
                 del known[part]
             wanted = [finer for part in coarse for finer in cut(part, PARTS)]
         return weights, tuple(f"not weighed: {each}" for each in sorted(silent))
+
+    def retire(self, name: Name, timeout_s: float) -> ProcessId:
+        """Have a process leave that holds no position; gives it when it is no member any more.
+
+        Raises
+        ------
+        SpecError
+            If no such process is a member, or it is no storage process and no super.
+        CrescandoError
+            If the order refuses, as it does while the process holds a position; it says why.
+        DeadlineError
+            If it takes longer than `timeout_s`; it may leave yet.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        _, config = self.layout(timeout_s)
+        process = identify(name, sorted(config.storages | config.supers), "storage process or super")
+        told = self._backend().ask(process, Retire)
+        while True:
+            if told.done() and told.exception() is None and isinstance(refused := told.result(), Retires):
+                raise RefusedError(refused.refusal)
+            _, config = self.layout(max(0.0, deadline_s - time.monotonic()))
+            if not config.is_member(process):
+                return process
+            if told.done() and (fault := told.exception()) is not None:
+                raise CrescandoError(f"{process} cannot be asked to leave: {fault}") from fault
+            if time.monotonic() > deadline_s:
+                raise DeadlineError(f"{process} has not left within {timeout_s:.1f} s")
+            time.sleep(RETIRE_POLL_S)
 
     def _weigh(
         self, config: Rubberband, ranges: Iterable[KeyRange], silent: set[str]

@@ -26,7 +26,7 @@ from crescando.errors import ClosedError, CrescandoError
 from crescando.naming import Name
 from crescando.routing.rubberband.changes import Change
 from crescando.routing.rubberband.config import Rubberband
-from crescando.types import NO_POSITION
+from crescando.types import NO_POSITION, ProcessId
 
 SESSION = "administration"
 """The name of the client process that asks."""
@@ -152,6 +152,31 @@ class Administration:
             return plan
 
         return self._ask(plan, f"the plan to {action}")
+
+    # Processes that go.
+
+    def remove(self, process: Name, *, timeout_s: float | None = None) -> ProcessId:
+        """Have a standby, or a super, leave the cluster; its process ends, and does not come back.
+
+        Parameters
+        ----------
+        process : ProcessId or str
+            A storage process without a ring position; `contract` takes one off the ring first.
+
+        Raises
+        ------
+        SpecError
+            If no such process is a member.
+        RefusedError
+            If it holds a ring position, or has a part in a change.
+        """
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        found: ProcessId = self._ask(
+            lambda: self._questions.retire(process, limit_s), f"the leave of {process}"
+        ).result(limit_s)
+        return found
+
+    # Looking.
 
     def status(self, *, timeout_s: float | None = None) -> ClusterStatus:
         """Tell how the cluster is."""

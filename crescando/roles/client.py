@@ -41,13 +41,13 @@ from crescando.roles.contact import Contact
 from crescando.roles.flight import Coverage, InFlight
 from crescando.roles.inquiry import GivenUp, Inquiries
 from crescando.roles.limits import ClientLimits
-from crescando.roles.messages import Answered, Attach, Explains, Inquired, Ping, Pong, Taken, Watched, Weighs
+from crescando.roles.messages import Answered, Attach, Inquired, Ping, Pong, Taken
 from crescando.roles.outbox import is_long
 from crescando.roles.payload import Spread
 from crescando.roles.quorum import QuorumWatch
 from crescando.roles.receipts import Receipts
 from crescando.roles.reconnects import Reconnects
-from crescando.roles.replica import ReplicaReads, no_session
+from crescando.roles.replica import ANSWERS, ReplicaReads, no_session
 from crescando.roles.requests import Requests
 from crescando.roles.runs import Runs
 from crescando.roles.snapshot import SnapshotReads
@@ -241,7 +241,7 @@ class Client:
                 self._on_results(message)
             case Inquired():
                 self._on_inquired(peer, message)
-            case Explains() | Weighs() | Watched():
+            case _ if isinstance(message, ANSWERS):
                 self._completions += self._replicas.answered(message)
             case ReadRefused():
                 for read in self._snapshots.on_refused(message, now_s):

@@ -43,12 +43,15 @@ class Following(Generic[C]):
         Of the last configuration message that was taken.
     is_expelled : bool
         Whether the process is no member any more, though it lives.
+    is_leaving : bool
+        Whether it leaves by its own will.
     """
 
     def __init__(self, me: ProcessId, config: C | None, config_type: type[C]) -> None:
         self.me = me
         self.position: Position = NO_POSITION
         self.is_expelled = False
+        self.is_leaving = False
         self._config = config
         self._config_type = config_type
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Generic, Literal, Protocol, TypeVar, get_args
+from typing import Generic, Protocol, TypeVar
 
 from crescando.errors import SpecError
 from crescando.process import earliest
@@ -21,7 +21,8 @@ from crescando.routing.base import Config
 from crescando.routing.rubberband.messages import Reconfigure
 from crescando.types import ProcessId
 
-Action = Literal["replace", "shrink", "wait"]
+ACTIONS = ("replace", "shrink", "wait")
+"""What may become of a position whose process has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +46,13 @@ class HealingPolicy:
         If it cannot be: the text names the setting and the mend.
     """
 
-    action: Action = "wait"
+    action: str = "wait"
     delay_s: float = 1.0
     shrink_after_s: float = 30.0
 
     def __post_init__(self) -> None:
-        actions = get_args(Action)
-        if self.action not in actions:
-            raise SpecError(f"healing.action must be one of {', '.join(actions)}, not {self.action!r}")
+        if self.action not in ACTIONS:
+            raise SpecError(f"healing.action must be one of {', '.join(ACTIONS)}, not {self.action!r}")
         for name in ("delay_s", "shrink_after_s"):
             value = getattr(self, name)
             if not value > 0:

@@ -149,6 +149,19 @@ class Weighs(msgspec.Struct, frozen=True, array_like=True, tag="weighs"):
     weights: tuple[tuple[int, int], ...]
 
 
+class Retire(msgspec.Struct, frozen=True, array_like=True, tag="retire"):
+    """Ask a storage process on standby, or a super, to leave the cluster and end."""
+
+    request: int
+
+
+class Retires(msgspec.Struct, frozen=True, array_like=True, tag="retires"):
+    """Why a process does not leave; one that does is not heard again."""
+
+    request: int
+    refusal: str
+
+
 class Watch(msgspec.Struct, frozen=True, array_like=True, tag="watch"):
     """Ask a super what happened behind a position of the order, -1 for everything; see `roles.history`."""
 

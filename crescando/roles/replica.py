@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import get_args
 
 from crescando.client.base import Groups, Piece, ReadOutcome
 from crescando.errors import CrescandoError
 from crescando.roles.completion import Completion
-from crescando.roles.messages import Explains, Watched, Weighs
+from crescando.roles.messages import Explains, Retires, Watched, Weighs
 from crescando.types import Position, ProcessId
 
-Answer = Explains | Watched | Weighs
+Answer = Explains | Retires | Watched | Weighs
 """What answers a question that is no read."""
+
+ANSWERS = get_args(Answer)
 
 
 def no_session(token: int, process: ProcessId) -> Completion:

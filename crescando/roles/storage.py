@@ -36,14 +36,16 @@ from crescando.roles.messages import (
     Pong,
     ReadBasic,
     ReadReplica,
+    Retire,
     Taken,
     Weigh,
     Weighs,
 )
 from crescando.roles.reporting import Reporter
 from crescando.roles.restraint import Restraint
+from crescando.roles.retirement import Retirement
 from crescando.roles.serving import NO_LEASE, Serving
-from crescando.routing.base import Config, ExpelledEvent, Multicast, ReadsEvent
+from crescando.routing.base import Config, ExpelledEvent, Multicast, ReadsEvent, StableEvent
 from crescando.routing.batch import Delivery
 from crescando.routing.ecast.messages import Lease, ReadRefused
 from crescando.schema import TableSchema
@@ -110,6 +112,7 @@ class Storage:
         self._questions: list[Question] = []
         self._weighings: list[Weighing] = []
         self._mean = Mean()
+        self._retirement = Retirement(self.following, multicast)
         self._restraint = Restraint(self.limits.backlog_s)
         self._serving = Serving(me, self.limits)
         self._called_off: dict[ProcessId, set[int]] = {}
@@ -157,6 +160,7 @@ class Storage:
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
         self.reporter.end_session(peer)
         self._serving.end_session(peer)
+        self._retirement.end_session(peer)
         self.multicast.on_disconnected(peer, now_s)
 
     def on_refused(self, peer: ProcessId, now_s: float) -> None:
@@ -176,6 +180,8 @@ class Storage:
                     self._out.reset.append(peer)
             case Lease():
                 self._serving.lease.on_lease(message)
+            case Retire():
+                self._out.send += self._retirement.take(peer, message)
             case Explain():
                 self._on_explain(peer, message)
             case Weigh():
@@ -214,6 +220,8 @@ class Storage:
                 # State that the others no longer wait for must not be served.
                 self._out.stop = event.reason
                 self.following.is_expelled = True
+            elif isinstance(event, StableEvent):
+                self._out.send += self._retirement.settle(event)
         self._take_basic(now_s)
         for client, numbers in self._called_off.items():
             self._call_off(client, numbers)

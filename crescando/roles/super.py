@@ -21,7 +21,8 @@ from crescando.process import Output, earliest
 from crescando.roles.following import Following, configure
 from crescando.roles.healing import Healer, Healing, HealingPolicy
 from crescando.roles.history import History
-from crescando.roles.messages import Ping, Pong, Watch
+from crescando.roles.messages import Ping, Pong, Retire, Watch
+from crescando.roles.retirement import Retirement
 from crescando.routing.base import Config, ExpelledEvent, Multicast, StableEvent
 from crescando.routing.batch import CONFIG, Delivery, Message
 from crescando.routing.ecast.messages import ConfigRequest, ConfigState
@@ -107,6 +108,7 @@ class Super(Generic[C]):
         self.following = Following(me, config, config_type)
         self.history = History()
         self.healing: Healing[C] = Healing(me, healer, healing or HealingPolicy())
+        self._retirement = Retirement(self.following, multicast)
         self._observe = observe
         self._has_news = False
         self._watched: dict[ProcessId, _Watched] = {}
@@ -146,6 +148,7 @@ class Super(Generic[C]):
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
         self._sessions.discard(peer)
         self.history.end_session(peer)
+        self._retirement.end_session(peer)
         if peer in self._watched:
             self._watched[peer].is_connected = False
             self._connect(peer)
@@ -177,6 +180,8 @@ class Super(Generic[C]):
             case ConfigState():
                 if peer == self.multicast.lead:
                     self._on_lagging(message.lagging)
+            case Retire():
+                self._out.send += self._retirement.take(peer, message)
             case Watch():
                 self.history.watch(peer, message)
             case _:
@@ -193,6 +198,7 @@ class Super(Generic[C]):
             elif isinstance(event, StableEvent):
                 refused = [exception.number for exception in event.exceptions]
                 self.healing.settle(event.upto, refused, now_s)
+                self._out.send += self._retirement.settle(event)
         is_due = self.healing.wake_at_s is not None and now_s >= self.healing.wake_at_s
         if now_s >= self._ping_at_s:
             self._forgive_own_pause(now_s)

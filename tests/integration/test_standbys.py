@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 import crescando
-from crescando.errors import SpecError
+from crescando.errors import RefusedError, SpecError
 from crescando.roles.following import configure
 from crescando.roles.super import Super
 from crescando.routing.rubberband import Suspect
@@ -101,3 +101,41 @@ def test_one_that_lives_and_was_voted_out_comes_back_and_stands_by() -> None:
         assert config.failed == {storage("s2")}
         assert not config.owned_arcs(storage("s2", 2))
         assert len(store.table("counters").select(["k"]).rows()) == 40
+
+
+def test_a_standby_that_is_asked_to_leave_ends_and_stays_away() -> None:
+    with with_counters(storages=2, replication=2) as store:
+        cluster = store.cluster
+        spare = cluster.start_storage()
+
+        assert cluster.remove(spare) == spare
+
+        wait_for(lambda: not cluster._processes[spare].is_running, "it goes on")
+        assert cluster.config().storages == {storage("s1"), storage("s2")}
+        assert [process for process in cluster._processes if process.node == spare.node] == [spare]
+        assert len(store.table("counters").select(["k"]).rows()) == 40
+
+
+def test_a_super_may_leave_too() -> None:
+    with with_counters(storages=2, replication=2, supers=3) as store:
+        leaver = store.cluster.remove("super/u2")
+
+        assert leaver == ProcessId("super", "u2", 1)
+        assert store.cluster.config().supers == {ProcessId("super", name, 1) for name in ("u1", "u3")}
+
+
+def test_one_with_a_ring_position_does_not_leave_and_goes_on() -> None:
+    with with_counters(storages=2, replication=2) as store:
+        with pytest.raises(RefusedError, match="storage/s2#1 cannot leave while it holds a ring position"):
+            store.cluster.remove("s2")
+
+        assert store.cluster.config().storages == {storage("s1"), storage("s2")}
+        assert len(store.table("counters").select(["k"]).rows()) == 40
+        # Should it be taken for dead now, that is no leave.
+        accuse(store, storage("s2"))
+        wait_for(lambda: storage("s2", 2) in store.cluster.config().storages, "it does not come back")
+
+
+def test_one_that_is_no_member_cannot_leave() -> None:
+    with with_counters(storages=2, replication=2) as store, pytest.raises(SpecError, match="s9"):
+        store.cluster.remove("s9")

@@ -55,8 +55,10 @@ def test_every_part_can_be_set(tmp_path: Path) -> None:
         count = 1
         [addresses]
         s2 = "10.0.0.8:9000"
-        [healing]
+        [supervision]
         suspicion_s = 2
+        [healing]
+        action = "replace"
         [consensus]
         election_s = 0.5
         [storage]
@@ -100,7 +102,7 @@ def test_every_part_can_be_set(tmp_path: Path) -> None:
         ("cluster = 3", r"write \[cluster\]"),
         ("[cluster]\nreplicas = 3", "'replicas'; did you mean 'replication'"),
         ("[routers]\nscan_threads = 3", r"\[routers\] has no key 'scan_threads'"),
-        ("[healing]\nsuspicion = 3", "did you mean 'suspicion_s'"),
+        ("[supervision]\nsuspicion = 3", "did you mean 'suspicion_s'"),
         ('[storages]\ncount = "4"', "storages.count must be a whole number, not '4'"),
         ("[storages]\ncount = true", "storages.count must be a whole number, not True"),
         ("[storages]\ncount = 4.0", "storages.count must be a whole number"),
@@ -109,7 +111,8 @@ def test_every_part_can_be_set(tmp_path: Path) -> None:
         ("[cluster]\nreplication = 5", "replication 5 needs as many storage processes"),
         ("[cluster]\nengine = 'disk'", "engine must be one of"),
         ("[supers]\nstandby = -1", "supers.standby must be at least 0"),
-        ("[healing]\nping_s = 0", "SuperTiming.ping_s must be greater than 0"),
+        ("[healing]\naction = 'heal'", "healing.action must be one of replace, shrink, wait"),
+        ("[supervision]\nping_s = 0", "SuperTiming.ping_s must be greater than 0"),
         ("[addresses]\ns9 = '10.0.0.1:80'", "names 's9', which is no process"),
         ("[addresses]\ns1 = '10.0.0.1'", "s1 must be host:port"),
         ("[addresses]\ns1 = 7", "s1 must be host:port"),

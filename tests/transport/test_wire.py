@@ -137,6 +137,8 @@ MESSAGES: list[Any] = [
     direct.Attach(),
     direct.Inquire(1, (1, 2, 3)),
     direct.Inquired(1, (direct.Queued(3, SCOPE, True),), (WRITTEN,)),
+    direct.Retire(3),
+    direct.Retires(3, "é"),
     direct.Watch(3, -1),
     direct.Watched(3, -1, 1 << 40, EVENTS),
     direct.Ping(1.5),
