@@ -27,6 +27,14 @@ from crescando.consensus.multipaxos.messages import (
     Snapshot,
 )
 from crescando.engine.base import Results
+from crescando.roles.copy_messages import (
+    AskCopies,
+    CopiesTold,
+    CopyHead,
+    CopyUnknown,
+    FetchParcels,
+    Parcel,
+)
 from crescando.roles.description import NODE, Describe, Described
 from crescando.roles.messages import (
     Answered,
@@ -120,6 +128,7 @@ PERMITS: Mapping[tuple[str, str], tuple[type, ...]] = {
     (SUPER, ROUTER): _TO_THE_ORDER,
     (CLIENT, STORAGE): (
         Answered,
+        AskCopies,
         Attach,
         Explain,
         Forget,
@@ -131,7 +140,18 @@ PERMITS: Mapping[tuple[str, str], tuple[type, ...]] = {
         Taken,
         Weigh,
     ),
-    (STORAGE, CLIENT): (BasicRefused, Explains, Inquired, Pong, ReadRefused, Results, Retires, Weighs),
+    (STORAGE, CLIENT): (
+        BasicRefused,
+        CopiesTold,
+        Explains,
+        Inquired,
+        Pong,
+        ReadRefused,
+        Results,
+        Retires,
+        Weighs,
+    ),
+    (STORAGE, STORAGE): (CopyHead, CopyUnknown, FetchParcels, Parcel),
     (SUPER, STORAGE): (Ping,),
     (STORAGE, SUPER): (Pong,),
     (SUPER, CLIENT): (Ping, Retires, Watched),

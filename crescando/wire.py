@@ -39,6 +39,14 @@ from crescando.engine.base import Results
 from crescando.engine.heap import Texts
 from crescando.errors import RemoteProtocolError
 from crescando.permits import PERMITS, SENDERS
+from crescando.roles.copy_messages import (
+    AskCopies,
+    CopiesTold,
+    CopyHead,
+    CopyUnknown,
+    FetchParcels,
+    Parcel,
+)
 from crescando.roles.description import Describe, Described
 from crescando.roles.messages import (
     Answered,
@@ -154,6 +162,12 @@ WireMessage = (
     | Weighs
     | Describe
     | Described
+    | AskCopies
+    | CopiesTold
+    | CopyHead
+    | CopyUnknown
+    | FetchParcels
+    | Parcel
 )
 
 _DTYPES = tuple(map(np.dtype, ("|b1", "|i1", "|u1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f4", "<f8")))

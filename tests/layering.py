@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 
 LINES_MAX = 600
 
-VOCABULARY = ("types", "errors", "schema", "process")
+VOCABULARY = ("types", "errors", "schema", "process", "scopes")
 """Words without behaviour of their own: everyone may import them."""
 
 CONTRACTS = (
@@ -36,7 +36,7 @@ CONTRACTS = (
 ROWS: tuple[tuple[str, ...], ...] = (
     ("types",),
     ("errors",),
-    ("schema", "process"),
+    ("schema", "process", "scopes"),
     ("transport", "consensus", "routing", "engine"),
     ("clock", "pump", "loop", "scanning", "warming", "naming"),
     ("transport.inprocess", "transport.simulated", "transport.sockets"),

@@ -149,7 +149,13 @@ class Written(msgspec.Struct, frozen=True, array_like=True):
 
     def within(self, scope: Scope) -> Written:
         """Give what the writes did in the arcs that lie in a scope."""
-        kept = [place for place, arc in enumerate(self.arcs) if _is_within(arc, scope)]
+        return self._of_arcs([place for place, arc in enumerate(self.arcs) if _is_within(arc, scope)])
+
+    def touching(self, scope: Scope) -> Written:
+        """Give what the writes did in the arcs of which anything lies in a scope."""
+        return self._of_arcs([place for place, arc in enumerate(self.arcs) if _touches(arc, scope)])
+
+    def _of_arcs(self, kept: list[int]) -> Written:
         if len(kept) == len(self.arcs):
             return self
         places = {arc: place for place, arc in enumerate(kept)}
@@ -220,6 +226,10 @@ def _remarked(count: Count, remark: Remark | None) -> Count:
 
 def _is_within(key_range: KeyRange, scope: Scope) -> bool:
     return any(low <= key_range.low and key_range.high <= high for low, high in scope)
+
+
+def _touches(key_range: KeyRange, scope: Scope) -> bool:
+    return any(low <= key_range.high and key_range.low <= high for low, high in scope)
 
 
 def join_written(pieces: Sequence[Written]) -> Written:

@@ -38,7 +38,7 @@ _READ = Kind.READ
 
 
 class Whole(msgspec.Struct, Generic[C], eq=False, gc=False):
-    """What enters wholly: a transaction, or a change of tables.
+    """What enters wholly: a transaction, or a change of tables or of the layout.
 
     Attributes
     ----------
@@ -90,6 +90,8 @@ class Admitted(Generic[C]):
     ----------
     load : Load
     steps : list of (list of Entry, or a change of tables)
+    written_bytes : list of int
+        What the writes of each step take.
     upto : int
         The highest position in it; reads below that may have been left behind, writes are not.
     n_bytes : int
@@ -97,6 +99,7 @@ class Admitted(Generic[C]):
 
     load: Load
     steps: list[list[Entry] | C] = field(default_factory=list)
+    written_bytes: list[int] = field(default_factory=list)
     upto: int = -1
     n_bytes: int = 0
 
@@ -112,13 +115,17 @@ class Admitted(Generic[C]):
             self.upto = max(self.upto, each.last_position)
             if isinstance(each, Whole) and not isinstance(each.work, tuple):
                 self.steps.append(each.work)
+                self.written_bytes.append(0)
                 continue
             self.add(each.entries)
+            if not (isinstance(each, Bunch) and each.is_read):
+                self.written_bytes[-1] += each.n_bytes
 
     def add(self, entries: Iterable[Entry]) -> None:
         """Add operations behind all others."""
         if not self.steps or not isinstance(self.steps[-1], list):
             self.steps.append([])
+            self.written_bytes.append(0)
         cast("list[Entry]", self.steps[-1]).extend(entries)
 
 

@@ -15,8 +15,8 @@ import msgspec
 from crescando.engine.base import Failed
 from crescando.engine.statement import Kind, Operation, Shape, decode_call, decode_parameters, decode_shapes
 from crescando.roles.admission import Admission
+from crescando.roles.areas import Barrier
 from crescando.roles.bunches import Bunch
-from crescando.roles.cycles import TableChange
 from crescando.roles.decoding import OPERATION_BYTES, decode_together
 from crescando.roles.ledger import Ledger
 from crescando.roles.limits import StorageLimits
@@ -57,7 +57,7 @@ class Arrivals:
         apply: Callable[[Delivery, int], None],
         fail: Callable[[ProcessId, Failed], None],
     ) -> None:
-        self.waiting: Admission[TableChange] = Admission(limits.cycle_operations, limits.cycle_s)
+        self.waiting: Admission[Barrier] = Admission(limits.cycle_operations, limits.cycle_s)
         self.shapes = Shapes(limits.shapes, limits.shapes_bytes)
         self._records_max = limits.records
         self._ledger = ledger

@@ -6,33 +6,17 @@ touches nothing but the engine. The driver brings its clock; nothing here has on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
 from crescando.engine.base import Cancelled, Engine, Explained, Results
 from crescando.engine.operations import Entry
 from crescando.engine.statement import Shape
+from crescando.roles.areas import Areas, Barrier, Budget, Hand, Make, Moved
 from crescando.roles.messages import Weighs
-from crescando.schema import TableSchema
 from crescando.types import ProcessId, Scope
-
-
-@dataclass(frozen=True, slots=True)
-class TableChange:
-    """A table before and after a configuration message; None where it does not exist."""
-
-    before: TableSchema | None
-    after: TableSchema | None
-
-    def carry_out(self, engine: Engine) -> None:
-        """Tell the engine."""
-        if self.before is None and self.after is not None:
-            engine.create_table(self.after)
-        elif self.after is None and self.before is not None:
-            engine.drop_table(self.before.id)
-        elif self.after is not None:
-            engine.alter_table(self.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +43,49 @@ class Weighing:
 
 
 @dataclass(frozen=True, slots=True)
-class Execution:
-    """One cycle's work: runs of operations, and catalog changes between them."""
+class CopyWork:
+    """What a cycle is to do for copies, behind its operations.
 
-    steps: tuple[Sequence[Entry] | TableChange, ...]
+    Attributes
+    ----------
+    areas : Areas
+        Where the thread keeps what it has of them.
+    makes : tuple of Make
+    hands : tuple of Hand
+    target_s : float
+        How long it may take, if the operations took no longer.
+    operations_max : int
+        As many as share one pass.
+    """
+
+    areas: Areas = field(default_factory=Areas)
+    makes: tuple[Make, ...] = ()
+    hands: tuple[Hand, ...] = ()
+    target_s: float = 0.0
+    operations_max: int = 1
+
+    def run(self, engine: Engine, clock: Callable[[], float] | None, took_s: float, *, weighs: bool) -> Moved:
+        """Do it; called by the driver."""
+        if not len(self.areas):
+            return Moved()
+        budget = Budget(clock, max(self.target_s, took_s))
+        return self.areas.advance(engine, self.makes, self.hands, budget, self.operations_max, weighs)
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One cycle's work: runs of operations, and what changes the engine between them."""
+
+    steps: tuple[Sequence[Entry] | Barrier, ...]
     upto: int
     cancelled: Cancelled | None = None
     questions: tuple[Question, ...] = ()
     weighs: bool = False
     """Whether to tell what the engine holds afterwards."""
     weighings: tuple[Weighing, ...] = ()
+    written_bytes: tuple[int, ...] = ()
+    """What the writes of each step take; of none, if it is not known."""
+    copies: CopyWork = field(default_factory=CopyWork)
 
     def run(self, engine: Engine, clock: Callable[[], float] | None = None) -> Executed:
         """Do the work; called by the driver.
@@ -81,16 +98,24 @@ class Execution:
         """
         begin_s = 0.0 if clock is None else clock()
         results: list[Results] = []
-        for step in self.steps:
-            if isinstance(step, TableChange):
-                step.carry_out(engine)
+        areas = self.copies.areas
+        for step, written_bytes in zip(self.steps, self._written_bytes(), strict=True):
+            if isinstance(step, Barrier):
+                areas.carry_out(step, engine)
             else:
                 results.extend(engine.execute(step, self.cancelled))
+                areas.note(step, written_bytes)
         told = tuple((each, engine.explain(each.shape, each.parameters)) for each in self.questions)
         took_s = 0.0 if clock is None else clock() - begin_s
-        n_bytes = sum(each.n_bytes for each in results) + engine.statistics()["bytes"] if self.weighs else 0
         weighed = tuple((each.asker, each.answer(engine)) for each in self.weighings)
-        return Executed(tuple(results), self.upto, took_s, n_bytes, told, weighed)
+        moved = self.copies.run(engine, clock, took_s, weighs=self.weighs)
+        n_bytes = 0
+        if self.weighs:
+            n_bytes = sum(each.n_bytes for each in results) + engine.statistics()["bytes"] + moved.n_bytes
+        return Executed(tuple(results), self.upto, took_s, n_bytes, told, weighed, moved)
+
+    def _written_bytes(self) -> Iterable[int]:
+        return self.written_bytes or repeat(0, len(self.steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +128,13 @@ class Executed:
     upto : int
         The position up to which it executed.
     took_s : float
-        How long it took; 0 if the driver has no clock.
+        How long its operations took; 0 if the driver has no clock.
     n_bytes : int
         What the engine and these results hold, if that was to be told.
     told : tuple of (Question, Explained)
     weighed : tuple of (ProcessId, Weighs)
         What is to be answered to whom.
+    moved : Moved
     """
 
     results: tuple[Results, ...]
@@ -117,3 +143,4 @@ class Executed:
     n_bytes: int = 0
     told: tuple[tuple[Question, Explained], ...] = ()
     weighed: tuple[tuple[ProcessId, Weighs], ...] = ()
+    moved: Moved = field(default_factory=Moved)

@@ -17,6 +17,7 @@ from crescando.engine.base import Failed
 from crescando.engine.statement import Kind
 from crescando.engine.written import Count, Report
 from crescando.errors import ReadFailedError
+from crescando.scopes import subtract
 from crescando.types import KeyRange, Position, Scope
 
 READ = Kind.READ
@@ -139,33 +140,6 @@ class Coverage:
                     left = less
             self._last, self._found = missing, (tuple(left), frozenset(fresh))
         return self._found
-
-
-def subtract(ranges: Sequence[KeyRange], scope: Scope) -> list[KeyRange]:
-    """Take a scope off some ranges.
-
-    Parameters
-    ----------
-    ranges : sequence of KeyRange
-        Disjoint and ascending.
-    scope : Scope
-        Disjoint and ascending.
-    """
-    left = list(ranges)
-    for low, high in scope:
-        if not left:
-            break
-        cut: list[KeyRange] = []
-        for key_range in left:
-            if high < key_range.low or low > key_range.high:
-                cut.append(key_range)
-                continue
-            if key_range.low < low:
-                cut.append(KeyRange(key_range.low, low - 1))
-            if key_range.high > high:
-                cut.append(KeyRange(high + 1, key_range.high))
-        left = cut
-    return left
 
 
 def _key_order(key: tuple[Any, ...]) -> tuple[tuple[int, Any], ...]:

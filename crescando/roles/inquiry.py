@@ -19,10 +19,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from crescando.process import earliest
-from crescando.roles.flight import InFlight, subtract
+from crescando.roles.flight import InFlight
 from crescando.roles.limits import ClientLimits
 from crescando.roles.messages import Inquire, Inquired
 from crescando.roles.runs import Runs
+from crescando.scopes import subtract
 from crescando.types import KeyRange, ProcessId
 
 PROMISED = 7

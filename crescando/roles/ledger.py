@@ -5,15 +5,17 @@ owner can tell when the reporter dies (a retry returns the first execution's
 result). Of a client that was voted out it is kept a while longer, since one that
 was only cut off may come back to ask; of one that left by itself nothing is.
 Both are bounded: in outcomes a client, and for those that are gone in time and
-in outcomes together, the longest gone first.
+in outcomes together, the longest gone first. With a range that is copied go the
+outcomes of the writes to it, so that its new owner can tell them too.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, repeat
+from itertools import groupby, pairwise, repeat
 from operator import attrgetter
 
 import numpy as np
@@ -40,11 +42,14 @@ all does no harm."""
 class WrittenRecord:
     """What one client's writes did, until the client has it.
 
-    The writes ascend in number, since those of one client are executed as it sent them.
+    The writes that this process executed ascend in number, since those of one client are executed
+    as it sent them. What they did in ranges that were copied here comes later, in any order.
     """
 
     def __init__(self) -> None:
         self._pieces: deque[Written] = deque()
+        self._late: list[Written] = []
+        """By their first number."""
         self._n = 0
         self._returned_bytes = 0
 
@@ -56,25 +61,53 @@ class WrittenRecord:
 
         The oldest give way to the newest.
         """
-        if written.remarks:
-            written = written.without_returned(self._too_many(written))
-        self._pieces.append(written)
-        self._count(written, 1)
-        while self._n > limit:
-            first = self._pieces[0]
-            excess = min(self._n - limit, len(first))
-            self._replace_first(first.after(int(first.number[excess - 1])))
+        self._pieces.append(self._counted(written))
+        self._cut_down(limit)
+
+    def keep_late(self, written: Written, limit: int) -> None:
+        """Keep what writes did in a range that has been copied here, whenever that was."""
+        insort(self._late, self._counted(written), key=_first_number)
+        self._cut_down(limit)
 
     def forget(self, upto: int) -> None:
         """Forget the writes up to a number."""
-        while self._pieces and int(self._pieces[0].number[0]) <= upto:
+        while self._pieces and _first_number(self._pieces[0]) <= upto:
             self._replace_first(self._pieces[0].after(upto))
+        if self._late and _first_number(self._late[0]) <= upto:
+            late, self._late = self._late, []
+            for piece in late:
+                self._count(piece, -1)
+                left = piece.after(upto)
+                if len(left):
+                    self._count(left, 1)
+                    insort(self._late, left, key=_first_number)
 
     def find(self, numbers: Sequence[int]) -> tuple[Written, ...]:
         """Give what is known of some writes."""
         asked = np.array(numbers, np.int64)
-        found = [piece.keep(np.isin(piece.number, asked)) for piece in self._pieces if len(asked)]
+        found = [piece.keep(np.isin(piece.number, asked)) for piece in self if len(asked)]
         return tuple(piece for piece in found if len(piece))
+
+    def __iter__(self) -> Iterator[Written]:
+        yield from self._pieces
+        yield from self._late
+
+    def _counted(self, written: Written) -> Written:
+        if written.remarks:
+            written = written.without_returned(self._too_many(written))
+        self._count(written, 1)
+        return written
+
+    def _cut_down(self, limit: int) -> None:
+        while self._n > limit:
+            if self._late and (
+                not self._pieces or _first_number(self._late[0]) < _first_number(self._pieces[0])
+            ):
+                self._count(self._late.pop(0), -1)
+                continue
+            first = self._pieces[0]
+            excess = min(self._n - limit, len(first))
+            self._replace_first(first.after(int(first.number[excess - 1])))
 
     def _too_many(self, written: Written) -> set[int]:
         """Give the writes whose returned rows have no room."""
@@ -97,6 +130,10 @@ class WrittenRecord:
     def _count(self, written: Written, sign: int) -> None:
         self._n += sign * len(written)
         self._returned_bytes += sign * sum(remark.returned_bytes for remark in written.remarks)
+
+
+def _first_number(written: Written) -> int:
+    return written.number.item(0)
 
 
 @dataclass(slots=True)
@@ -173,6 +210,22 @@ class Ledger:
             parts = [written.keep(np.isin(owner, some)).within(scope) for scope, some in places.items()]
         return [part for part in parts if part.arcs]
 
+    def keep_late(self, written: Written, limit: int) -> None:
+        """Keep what writes did in a range that has been copied here, until the client has it."""
+        unknown = written.after(self.answered)
+        if len(unknown) and unknown.arcs:
+            self.written.keep_late(unknown, limit)
+
+    def told(self, scope: Scope, below: int) -> tuple[list[Written], list[Failed]]:
+        """Give the outcomes of the writes below a position, as far as they concern a scope."""
+        written = []
+        for piece in self.written:
+            some = piece.touching(scope)
+            some = some.keep(slice(0, int(np.searchsorted(some.position, below))))
+            if len(some) and some.arcs:
+                written += _sliced(some)
+        return written, [failed for failed in self.failed.values() if failed.position < below]
+
     def forget(self, upto: int) -> None:
         """Learn that the client has every outcome up to a number."""
         if upto <= self.answered:
@@ -207,6 +260,17 @@ class Ledger:
         return Inquired(question.inquiry, tuple(queued), self.written.find(others), tuple(failed))
 
 
+SLICE = 16_384
+"""Writes whose outcomes travel together."""
+
+
+def _sliced(written: Written) -> list[Written]:
+    """Cut into slices; a transaction stays whole."""
+    begins = written.begins.nonzero()[0]
+    cuts = [0, *(int(begins[place]) for place in range(SLICE, len(begins), SLICE)), len(written)]
+    return [written.keep(slice(start, stop)) for start, stop in pairwise(cuts)]
+
+
 class Ledgers:
     """The ledgers of every client, those that are gone included.
 
@@ -239,6 +303,17 @@ class Ledgers:
             if is_member:
                 self._of[client] = found
         return found
+
+    def items(self) -> Iterator[tuple[ProcessId, Ledger]]:
+        """Give every client with its ledger."""
+        yield from self._of.items()
+
+    def of_moved(self, client: ProcessId, now_s: float, *, is_member: bool) -> Ledger:
+        """Give the ledger for outcomes that come with a copied range: also of one that may come back."""
+        if client not in self._of and not is_member:
+            self._of[client] = Ledger()
+            self._gone[client] = now_s + self._gone_s
+        return self.of(client, is_member=is_member)
 
     @property
     def present(self) -> list[ProcessId]:

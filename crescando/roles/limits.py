@@ -111,6 +111,14 @@ class StorageLimits:
         assembly takes half the time of suspicion.
     basic_wait_s : float
         How long a basic read is held that comes before what its session has seen.
+    copy_window_bytes : int
+        What may be on its way of one copy that this process receives, or not be taken in yet.
+    copy_bytes : int
+        What of one copy may wait to be executed, while its rows come: above it the change
+        of the keyspace is dropped.
+    copy_patience_s : float
+        How long a copy waits for a session with its sender before the change is dropped. More than it
+        takes to vote out a sender that has failed.
     """
 
     cycle_operations: int = 16_384
@@ -126,6 +134,9 @@ class StorageLimits:
     replica_reads: int = 256
     answers_bytes: int = 512 << 20
     answers_total_bytes: int = 2 << 30
+    copy_window_bytes: int = 8 << 20
+    copy_bytes: int = 1 << 30
+    copy_patience_s: float = 30.0
     memory_bytes: int = UNLIMITED
     memory_watermark: float = 0.8
     lease_s: float = 1.5

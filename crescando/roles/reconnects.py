@@ -82,6 +82,10 @@ class Reconnects:
         if peer in self.wanted:
             self._due_s[peer] = due_s
 
+    def is_planned(self, peer: ProcessId) -> bool:
+        """Say whether a peer will be tried at some time."""
+        return peer in self._due_s
+
     def drop(self, peer: ProcessId) -> None:
         """Try a peer no more: it is there."""
         self._due_s.pop(peer, None)

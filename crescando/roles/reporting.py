@@ -6,17 +6,22 @@ owner can tell when the reporter dies. Whoever has no session gets nothing, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from crescando.engine.base import Failed, Results
-from crescando.roles.ledger import Ledger, Ledgers
+from crescando.engine.written import Written
+from crescando.roles.copy_messages import Outcomes
+from crescando.roles.ledger import SLICE, Ledger, Ledgers
 from crescando.roles.limits import StorageLimits
 from crescando.roles.messages import Answered, Attach, Inquire, Taken
 from crescando.roles.outbox import Outbox, is_long, n_outcomes, numbers_of
-from crescando.types import ProcessId
+from crescando.types import ProcessId, Scope
+
+FAILED_MAX = 1024
+"""Refused writes whose outcomes travel together."""
 
 
 class Reporter:
@@ -86,6 +91,35 @@ class Reporter:
         for each in sorted(results, key=lambda each: told[each.to]):
             self._report(each)
 
+    def keep_replayed(self, results: Sequence[Results]) -> None:
+        """Keep what writes did in a range that is being copied here; others tell it now."""
+        for each in results:
+            ledger = self.ledger(each.to)
+            for written in each.written:
+                ledger.keep_late(written, self._limits.records)
+
+    def outcomes(self, scope: Scope, below: int) -> list[Outcomes]:
+        """Give the outcomes of all writes below a position that concern a scope, as they travel."""
+        found = []
+        for client, ledger in self.ledgers.items():
+            written, failed = ledger.told(scope, below)
+            found += [Outcomes(client, tuple(some), ()) for some in _grouped(written)]
+            found += [
+                Outcomes(client, (), tuple(failed[start : start + FAILED_MAX]))
+                for start in range(0, len(failed), FAILED_MAX)
+            ]
+        return found
+
+    def keep_moved(self, outcomes: Outcomes, now_s: float) -> None:
+        """Keep outcomes that came with a range that is being copied here."""
+        client, limit = outcomes.client, self._limits.records
+        ledger = self.ledgers.of_moved(client, now_s, is_member=self._is_member(client))
+        for written in outcomes.written:
+            ledger.keep_late(written, limit)
+        for failed in outcomes.failed:
+            if failed.number not in ledger.failed:
+                ledger.keep_failed(failed, limit)
+
     def fail(self, client: ProcessId, failed: Failed) -> None:
         """Tell a client that an operation has failed."""
         self._send(Results(self.me, client, self.executed, failed=(failed,)))
@@ -129,3 +163,17 @@ class Reporter:
         self.ledger(client).leave(ended)
         if client in self._clients:
             self._to_send.extend((client, results) for results in to_send)
+
+
+def _grouped(pieces: Sequence[Written]) -> Iterator[list[Written]]:
+    """Put pieces together as far as they are few writes."""
+    some: list[Written] = []
+    n = 0
+    for piece in pieces:
+        if some and n + len(piece) > SLICE:
+            yield some
+            some, n = [], 0
+        some.append(piece)
+        n += len(piece)
+    if some:
+        yield some

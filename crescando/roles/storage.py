@@ -18,10 +18,13 @@ from crescando.client.base import Explanation
 from crescando.engine.base import Explained, Failed, Results
 from crescando.engine.statement import ColumnRef, Kind, Operation, Projection, Shape, decode_parameters
 from crescando.process import Output, earliest
+from crescando.roles.areas import Areas, TableChange
 from crescando.roles.arrivals import Arrivals
+from crescando.roles.copies import Copies, Layout
+from crescando.roles.copy_messages import AskCopies, CopyHead, CopyUnknown, FetchParcels, Parcel
 from crescando.roles.costs import Mean
-from crescando.roles.cycles import Executed, Execution, Question, TableChange, Weighing
-from crescando.roles.following import Following
+from crescando.roles.cycles import CopyWork, Executed, Execution, Question, Weighing
+from crescando.roles.following import Following, configure
 from crescando.roles.limits import StorageLimits
 from crescando.roles.load import Load
 from crescando.roles.memory import Memory
@@ -49,19 +52,15 @@ from crescando.routing.base import Config, ExpelledEvent, Multicast, ReadsEvent,
 from crescando.routing.batch import Delivery
 from crescando.routing.ecast.messages import Lease, ReadRefused
 from crescando.schema import TableSchema
-from crescando.types import KeyRange, ProcessId
+from crescando.types import ProcessId
 
 
-class StorageConfig(Config, Protocol):
+class StorageConfig(Config, Layout, Protocol):
     """What a storage process needs of a configuration beside its routing."""
 
     @property
     def tables(self) -> tuple[TableSchema, ...]:
         """Every table, by ascending catalog id."""
-        ...
-
-    def owned_arcs(self, process: ProcessId) -> tuple[KeyRange, ...]:
-        """Give the ring ranges whose rows `process` holds."""
         ...
 
 
@@ -102,6 +101,14 @@ class Storage:
             self.limits, ledger=self.reporter.ledger, apply=self._apply, fail=self.reporter.fail
         )
         self.waiting = self.arrivals.waiting
+        self.copies = Copies(
+            me,
+            self.limits,
+            put=lambda step, at: self.waiting.put(step, at, 0),
+            outcomes=self.reporter.outcomes,
+            keep=self.reporter.keep_moved,
+        )
+        self._areas = Areas()
         self._load: Load | None = None
         self._cycle_bytes = 0
         self._is_busy = False
@@ -151,23 +158,34 @@ class Storage:
     def on_start(self, now_s: float) -> None:
         self.multicast.on_start(now_s)
         self.following.join(self.multicast)
+        if self.following.is_joined:
+            self.copies.begin(self.config)
         for schema in self.tables:
             self.waiting.put(TableChange(None, schema), -1, 0)
 
     def on_connected(self, peer: ProcessId, now_s: float) -> None:
-        self.multicast.on_connected(peer, now_s)
+        if peer.role == self.me.role:
+            self.copies.on_connected(peer)
+        else:
+            self.multicast.on_connected(peer, now_s)
 
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
-        self.reporter.end_session(peer)
-        self._serving.end_session(peer)
-        self._retirement.end_session(peer)
-        self.multicast.on_disconnected(peer, now_s)
+        if peer.role == self.me.role:
+            self.copies.on_disconnected(peer, now_s)
+        else:
+            self.reporter.end_session(peer)
+            self._serving.end_session(peer)
+            self._retirement.end_session(peer)
+            self.multicast.on_disconnected(peer, now_s)
 
     def on_refused(self, peer: ProcessId, now_s: float) -> None:
-        self.multicast.on_refused(peer, now_s)
+        if peer.role == self.me.role:
+            self.copies.on_refused(peer, now_s)
+        else:
+            self.multicast.on_refused(peer, now_s)
 
     def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
-        """Take a message of a router, a client or a super."""
+        """Take a message of a router, a client, a super or another storage process."""
         match message:
             case Attach() | Taken() | Answered() | Inquire():
                 self.reporter.on_message(peer, message)
@@ -186,6 +204,10 @@ class Storage:
                 self._on_explain(peer, message)
             case Weigh():
                 self._on_weigh(peer, message)
+            case FetchParcels() | CopyHead() | Parcel() | CopyUnknown():
+                self.copies.on_message(peer, message, now_s)
+            case AskCopies():
+                self.copies.ask(peer, message)
             case Ping():
                 self._out.send.append((peer, Pong(message.sent_s, self.memory.is_full)))
             case _:
@@ -206,6 +228,8 @@ class Storage:
         held = result.n_bytes + self.reporter.unsent_bytes + self.waiting.n_bytes
         self._out.stop = self.memory.look(held)
         self.reporter.report(result.results)
+        self.reporter.keep_replayed(result.moved.replayed)
+        self.copies.on_executed(result.moved)
 
     def flush(self, now_s: float) -> Output:
         """Queue what was delivered, start a cycle if none runs, and send."""
@@ -226,11 +250,13 @@ class Storage:
         for client, numbers in self._called_off.items():
             self._call_off(client, numbers)
         self._called_off.clear()
-        has_work = bool(self.waiting or self._replica_reads or self._questions or self._weighings)
+        has_questions = bool(self._replica_reads or self._questions or self._weighings)
+        has_work = bool(self.waiting or has_questions or self.copies.has_work)
         if has_work and not self._is_busy and not self._out.stop:
             self._out.execute = self._next_cycle()
             self._is_busy, self._busy_since_s = True, now_s
         self.reporter.ledgers.flush(now_s)
+        self._work_on_copies(now_s)
         is_behind = self._restraint.look(self.waiting.backlog_s, now_s)
         self.multicast.hold_confirms(self._is_over_budget or is_behind)
         protocol = self.multicast.flush(now_s)
@@ -239,11 +265,21 @@ class Storage:
         out.connect += protocol.connect
         # Here and nowhere before: what was read in time may have waited since.
         out.send = self._serving.screen([*out.send, *self.reporter.take_to_send()], now_s)
+        out.send += self.copies.take_to_send()
         out.send += protocol.send
         out.send += self._serving.lease.ask(now_s, self.multicast.lead)
         ledgers_s, restraint_s = self.reporter.ledgers.wake_at_s, self._restraint.wake_at_s
-        out.wake_at_s = earliest(protocol.wake_at_s, ledgers_s, restraint_s, self._serving.wake_at_s)
+        copies_s, serving_s = self.copies.wake_at_s, self._serving.wake_at_s
+        out.wake_at_s = earliest(protocol.wake_at_s, ledgers_s, restraint_s, serving_s, copies_s)
         return out
+
+    def _work_on_copies(self, now_s: float) -> None:
+        """Say in the order what is to be said of copies, and see to their sessions."""
+        self.copies.flush(now_s)
+        for body in self.copies.take_to_say():
+            configure(self.multicast, self.me, body)
+        self._out.reset += self.copies.take_to_reset()
+        self._out.connect += self.copies.take_to_connect(now_s)
 
     def _call_off(self, client: ProcessId, numbers: set[int]) -> None:
         """Drop reads for whose answers nobody waits, wherever they are; writes happen."""
@@ -295,6 +331,7 @@ class Storage:
         for table in sorted(before.keys() | after.keys()):
             if before.get(table) != after.get(table):
                 self.waiting.put(TableChange(before.get(table), after.get(table)), at, 0)
+        self.copies.follow(self.config, at, self._now_s)
 
     def _next_cycle(self) -> Execution:
         admitted = self.waiting.take()
@@ -308,8 +345,19 @@ class Storage:
         questions, self._questions = tuple(self._questions), []
         weighings, self._weighings = tuple(self._weighings), []
         return Execution(
-            tuple(admitted.steps), upto, lambda: self._cancelled, questions, self.memory.is_limited, weighings
+            tuple(admitted.steps),
+            upto,
+            lambda: self._cancelled,
+            questions,
+            self.memory.is_limited,
+            weighings,
+            tuple(admitted.written_bytes),
+            self._copy_work(),
         )
+
+    def _copy_work(self) -> CopyWork:
+        makes, hands = self.copies.take_work()
+        return CopyWork(self._areas, makes, hands, self.limits.cycle_s, self.limits.cycle_operations)
 
     # Questions outside the order.
 

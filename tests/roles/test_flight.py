@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from crescando.engine.base import Failed
 from crescando.errors import ReadFailedError
-from crescando.roles.flight import InFlight, subtract
+from crescando.roles.flight import InFlight
+from crescando.scopes import subtract
 from crescando.types import FULL_RING, RING_MAX, KeyRange, Scope
 from tests.roles.test_storage import add, read_all
 

@@ -8,7 +8,7 @@ import pytest
 
 from crescando.engine.scan import ScanEngine
 from crescando.errors import RemoteProtocolError
-from crescando.roles.cycles import TableChange
+from crescando.roles.areas import TableChange
 from crescando.roles.following import Following
 from crescando.roles.messages import Attach, Explain, Inquire, Inquired, Ping, Pong, ReadReplica
 from crescando.roles.storage import Storage

@@ -17,7 +17,8 @@ from crescando.engine.base import Results
 from crescando.engine.scan import ScanEngine
 from crescando.engine.statement import Kind, Operation, encode_call, encode_parameters, encode_shapes
 from crescando.process import Output
-from crescando.roles.cycles import Execution, TableChange
+from crescando.roles.areas import TableChange
+from crescando.roles.cycles import Execution
 from crescando.roles.limits import StorageLimits
 from crescando.roles.messages import Answered, Attach, Inquire, Inquired, Ping, Pong, ReadReplica, Taken
 from crescando.roles.outbox import PIECES_OPEN_MAX
@@ -90,6 +91,7 @@ class Desk:
         self.work: list[Execution] = []
         for request in sent(self.flush(), LeaseRequest, to=ROUTER):
             self.core.on_message(ROUTER, Lease(request.sent_s, -1), 0.0)
+        self.run()
         for client in (ALICE, BOB):
             self.core.on_message(client, Attach(), 0.0)
 
@@ -189,8 +191,8 @@ def test_catalog_changes_take_effect_between_the_operations_around_them() -> Non
 
     steps = desk.work[0].steps
 
-    kinds = ["change" if isinstance(step, TableChange) else len(step) for step in steps]
-    assert kinds == ["change", 1, "change", "change", 1]
+    kinds = [len(step) if isinstance(step, list) else type(step) for step in steps]
+    assert kinds == [TableChange, 1, TableChange, TableChange, 1]
     results = desk.run()
     assert [count for r in results for count in counts(r)] == [(2, 1)]
     # The table was made anew under another id: what was prepared for the first one is refused.

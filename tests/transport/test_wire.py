@@ -26,6 +26,7 @@ from crescando.engine.base import (
     Explained,
     Failed,
     Partials,
+    Piece,
     Results,
     Rows,
 )
@@ -33,6 +34,7 @@ from crescando.engine.statement import Column
 from crescando.engine.written import Count, Rejection, Written
 from crescando.errors import RemoteProtocolError
 from crescando.permits import PERMITS, ROLES, SENDERS
+from crescando.roles import copy_messages as copying
 from crescando.roles import description
 from crescando.roles import messages as direct
 from crescando.routing.base import NotStable
@@ -79,6 +81,8 @@ EVENTS = tuple(
         happenings.TableChanged("t", "altered"),
     )
 )
+COPY = copying.CopyId(MessageId(CLIENT, 3), 1)
+PROGRESS = copying.CopyProgress(COPY, S0, S1, SCOPE, "copying", "é", 100, 6400, 50, 3200, 12.5, 0)
 FAILED = Failed(6, 9, SCOPE, "read", ("k", None), "division by zero")
 
 
@@ -157,6 +161,13 @@ MESSAGES: list[Any] = [
     direct.Taken(2),
     direct.Weigh(6, SCOPE),
     direct.Weighs(6, ((10, 640), (0, 0))),
+    copying.FetchParcels(COPY, 4, 1 << 20),
+    copying.CopyHead(COPY, 5, 100, 6400),
+    copying.Parcel(COPY, 3, copying.Outcomes(CLIENT, (WRITTEN,), (FAILED,))),
+    copying.Parcel(COPY, 4, Piece(0, 1, np.array([0, RING_MAX, 5, 7], np.uint64), (NUMBERS, NUMBERS))),
+    copying.CopyUnknown(COPY),
+    copying.AskCopies(7),
+    copying.CopiesTold(7, (PROGRESS,), ()),
 ]
 
 ENCODED = [wire.encode(message) for message in MESSAGES]

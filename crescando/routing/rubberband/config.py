@@ -43,6 +43,7 @@ from crescando.routing.rubberband.messages import (
 )
 from crescando.routing.rubberband.ring import Ring, spread_ids
 from crescando.routing.rubberband.run import MALFORMED, route_run
+from crescando.routing.rubberband.transfers import Transfer, borders, transfers, wanted
 from crescando.schema import TableSchema
 from crescando.types import KeyRange, MessageKind, ProcessId, Scope
 
@@ -193,6 +194,18 @@ class Rubberband:
     def owned_arcs(self, process: ProcessId) -> tuple[KeyRange, ...]:
         """Give the arcs of a ring member, ascending, failed or not; none for others."""
         return self.ring.owned_arcs(process)
+
+    def transfers(self, process: ProcessId) -> tuple[Transfer, ...]:
+        """Give the copies under way that a process sends or receives, in the order of their changes."""
+        return tuple(transfers(self.ring, self.changes, process))
+
+    def wanted(self, process: ProcessId) -> Scope:
+        """Give what a process must keep as soon as it holds it: what it owns, and what it is to own."""
+        return wanted(self.ring, self.changes, process)
+
+    def borders(self) -> tuple[int, ...]:
+        """Give where arcs begin on the ring and on those that the changes will give, ascending."""
+        return borders(self.ring, self.changes)
 
     def live_owners(self, key_range: KeyRange) -> tuple[ProcessId, ...]:
         """Give the unsuspected owners of *all* of a range, in successor order of its first arc."""
