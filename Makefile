@@ -72,6 +72,11 @@ bench-elastic: $(READY)
 fuzz: $(READY)
 	$(BIN)/python -m fuzz.frames
 
+# A client that stops reading a long answer for a minute, beside others; two minutes.
+.PHONY: slow-reader
+slow-reader: $(READY)
+	$(BIN)/python -m tests.nodes.slow_reader
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy

@@ -87,6 +87,8 @@ class LoopThread:
     ----------
     name : str
         Of the thread, as debuggers show it.
+    loop : asyncio.AbstractEventLoop, optional
+        One that does not run yet, from `new_event_loop` if it is to serve many sockets.
 
     Attributes
     ----------
@@ -96,8 +98,8 @@ class LoopThread:
         Guards what users' threads and the loop share; never held for long.
     """
 
-    def __init__(self, name: str) -> None:
-        self.loop = asyncio.new_event_loop()
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self.loop = loop or asyncio.new_event_loop()
         self.agenda = Agenda(self.loop)
         self.lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)

@@ -28,7 +28,7 @@ from crescando.client.waiting import TIMEOUT_S_DEFAULT, checked_timeout
 from crescando.cluster import close_at_exit
 from crescando.clusterfile import parse_address
 from crescando.errors import CredentialsError, CrescandoError, DeadlineError, SessionRefusedError, SpecError
-from crescando.loop import LoopThread
+from crescando.loop import LoopThread, new_event_loop
 from crescando.nodes.asking import Asking
 from crescando.nodes.files import client_credentials
 from crescando.nodes.places import AddressBook
@@ -100,7 +100,7 @@ class RemoteCluster(Administration):
                 str(credentials.path), "it must be the file of one client: role client/NAME"
             )
         self.name, _, self._node = clients[0]
-        self._loop = LoopThread("crescando-client")
+        self._loop = LoopThread("crescando-client", new_event_loop())
         self._transport = self._loop.call(lambda: self._make_transport(credentials))
         self._asking = Asking(Asker(self._next_process()), self._transport, self._loop)
         self._loop.call(self._asking.start)

@@ -123,16 +123,33 @@ class Target:
         self.loop.close()
 
     def feed(self, data: bytes) -> None:
-        """Take one input of a fuzzer: the first byte says how far a connection has come."""
+        """Take one input of a fuzzer.
+
+        The first byte says how far the connection has come, the second one
+        whether the rest is a stream, or the body of one frame, whose checksum a
+        fuzzer would hardly guess.
+        """
         connection, pipe = self.connect()
-        if data and data[0] % 2:
-            sender, receiver = list(PERMITS)[data[0] // 2 % len(PERMITS)]
+        how, form, rest = data[:1] or b"\0", data[1:2] or b"\0", data[2:]
+        kind = FrameKind.HELLO
+        if how[0] % 2:
+            sender, receiver = list(PERMITS)[how[0] // 2 % len(PERMITS)]
             self.say(connection, pipe, greeting(ProcessId(sender, "b", 1), ProcessId(receiver, "a", 1)))
-        self.say(connection, pipe, data[1:])
+            kind = FrameKind.MESSAGE
+        self.say(connection, pipe, framed(kind, rest) if form[0] % 2 else rest)
         if not pipe.is_closed:
             pipe.close()
             connection.connection_lost(None)
         self.settle()
+
+
+def seeds() -> list[bytes]:
+    """Give inputs for `Target.feed` from which a fuzzer may start: every message, from a sender of it."""
+    found = [b"\0\1" + encode_word(Hello(PROTOCOL, "crescando", LISTENERS[-1], LISTENERS[0], 1))]
+    for message, data in zip(MESSAGES, ENCODED, strict=True):
+        place = next(place for place, kinds in enumerate(PERMITS.values()) if type(message) in kinds)
+        found.append(bytes((2 * place + 1, 1)) + data)
+    return found
 
 
 def framed(kind: FrameKind, body: bytes) -> bytes:

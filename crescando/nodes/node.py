@@ -23,7 +23,7 @@ from crescando.assembly import Assembly
 from crescando.clusterfile import ClusterFile, Seat, read_cluster_file
 from crescando.errors import CrescandoError, DeadlineError, SpecError
 from crescando.hosting import Processes
-from crescando.loop import LoopThread
+from crescando.loop import LoopThread, new_event_loop
 from crescando.nodes.asking import Asking
 from crescando.nodes.looks import describe_processes
 from crescando.nodes.places import AddressBook, places_of
@@ -95,7 +95,7 @@ class Node:
         self._assembly = Assembly(file.spec)
         self._scanner: ScanThreads | None = None
         self._team: Team | None = None
-        self._loop = LoopThread(f"crescando-{seat.node}")
+        self._loop = LoopThread(f"crescando-{seat.node}", new_event_loop())
         self._transport = self._loop.call(lambda: self._make_transport(credentials))
         self._asking = Asking(Describer(node_of(seat.node), self.describe), self._transport, self._loop)
         self._processes: Processes | None = None

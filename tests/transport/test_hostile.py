@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import marshal
+import pickle
 import socket
+import sys
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -17,13 +20,14 @@ pytest.importorskip("cryptography")
 
 from crescando import wire
 from crescando.errors import RemoteProtocolError
+from crescando.permits import PERMITS
 from crescando.transport import connection as connections
 from crescando.transport.credentials import FileCredentials
 from crescando.transport.framing import Body, FrameKind, Framer, header
 from crescando.transport.gate import Gate
 from crescando.transport.handshake import PROTOCOL, Address, Hello, SocketLimits, encode_word
 from crescando.types import ProcessId
-from fuzz.frames import GROWTH_BYTES, HostileFrameError, Target, bombard, greeting
+from fuzz.frames import GROWTH_BYTES, HostileFrameError, Target, bombard, greeting, seeds
 from tests.transport.forgery import Forger
 from tests.transport.test_peers import ROUTER, A, Site, until
 
@@ -279,6 +283,50 @@ def taken(parts: list[bytes]) -> tuple[list[bytes], bool]:
     except RemoteProtocolError:
         return bodies, True
     return bodies, False
+
+
+def test_every_seed_of_a_fuzzer_reaches_a_process() -> None:
+    target = Target()
+    for seed in seeds()[1:]:
+        target.feed(seed)
+    n_received = target.listener.n_received
+    target.close()
+
+    # Those that name another process as their sender do not.
+    assert n_received > len(seeds()) / 2
+
+
+def test_what_carries_code_runs_nowhere() -> None:
+    """Pickles and the like cause no import, no compilation and no call of the system (K28)."""
+    events: list[str] = []
+    is_watching = False
+
+    def watch(event: str, _: object) -> None:
+        if is_watching and event.split(".")[0] in {"import", "exec", "compile", "os", "pickle", "subprocess"}:
+            events.append(event)
+
+    class Evil:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return eval, ("__import__('os').system('true')",)
+
+    bodies = [pickle.dumps(Evil(), protocol) for protocol in range(6)] + [
+        marshal.dumps(compile("1", "", "eval"))
+    ]
+    target = Target()
+    sys.addaudithook(watch)
+    is_watching = True
+    for how in range(2 * len(PERMITS)):
+        for body in bodies:
+            target.feed(bytes((how, 0)) + body)
+            target.feed(bytes((how, 1)) + body)
+            target.feed(bytes((how, 1)) + b"\xc7" + bytes((len(body) % 256, 1)) + body)
+    is_watching = False
+    n_received = target.listener.n_received
+    target.close()
+
+    assert events == []
+    assert n_received == 0
+    pickle.loads(bodies[0])  # It would have.
 
 
 # The gate.
