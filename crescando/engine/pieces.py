@@ -1,4 +1,4 @@
-"""Images of ring ranges, and the pieces in which they travel (RB13 §6.3, moving data).
+"""Images of ring ranges, and the pieces in which they travel (partial live migration, RB13 §6.4).
 
 Rules of the file: an image shares the arrays of the segments it was taken of
 (see `engine.segment`) and looks at nothing else, so that whatever becomes of the

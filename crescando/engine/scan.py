@@ -29,9 +29,11 @@ from crescando.engine.operations import Entry, Members, by_shape, last_position,
 from crescando.engine.parallel import IN_TURN, Workers
 from crescando.engine.pieces import ScanImage, take_in
 from crescando.engine.plan import Plan, make_plan
+from crescando.engine.reader import Reader
 from crescando.engine.statement import Column, Shape
 from crescando.engine.table import Table
 from crescando.engine.validate import StaleShape, validate_parameters
+from crescando.engine.writer import Tally
 from crescando.errors import InvariantError, StatementError
 from crescando.schema import TableSchema
 from crescando.types import NO_POSITION, KeyRange, Scope
@@ -148,8 +150,8 @@ class ScanEngine:
         """Execute operations, as if one at a time; see `engine.base.Engine.execute`."""
         if not operations:
             return []
-        if self._untidy and (untidy := self._tables.get(self._untidy.pop())) is not None:
-            untidy.compact()
+        if self._untidy:
+            self._tidy_up(self._untidy.pop())
         answers = Answers(list(map(attrgetter("sender"), operations)))
         by_table: dict[int, list[tuple[Shape, Members]]] = {}
         n_operations = 0
@@ -172,6 +174,14 @@ class ScanEngine:
         self._executed = last_position(operations[-1])
         self._count(n_operations)
         return answers.results(self._executed)
+
+    def _tidy_up(self, table_id: int) -> None:
+        """Compact a table that rows have left, since perhaps nobody asks anything of it any more."""
+        table = self._tables.get(table_id)
+        if table is not None:
+            table.compact()
+            if table.shares_pools:
+                self._untidy.add(table_id)
 
     def explain(self, shape: Shape, parameters: tuple[Any, ...]) -> Explained:
         """Tell how an operation would be executed; see `engine.base.Engine.explain`."""
@@ -253,6 +263,15 @@ class ScanEngine:
         cancelled: Cancelled | None,
     ) -> None:
         """Run one cycle over one table."""
+        if not self._arcs:
+            # A process that waits for its first range executes everything, to no effect.
+            nothing = Tally(n_operations, ())
+            for group in groups:
+                if group.plan.is_read:
+                    answers.read(Reader(group, table.key_ids, self._evaluator), self._workers)
+                else:
+                    answers.wrote(group, nothing)
+            return
         table.compact()
         n_stored = table.n_stored
         # Rows that are NULL or ERROR hold anything, on which arithmetic may complain in vain.

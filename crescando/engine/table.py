@@ -303,13 +303,13 @@ class Table:
                     segment.compact()
                     self.n_compactions += 1
             arc[:] = self._united([segment for segment in arc if segment.n_rows])
-        if not self._shares_pools:
+        if not self.shares_pools:
             for column_id, pool in self.pools.items():
                 if len(pool) > self._pool_sizes.get(column_id, POOL_TEXTS_MIN):
                     self._collect(column_id, pool)
 
     @property
-    def _shares_pools(self) -> bool:
+    def shares_pools(self) -> bool:
         """Whether codes have a meaning elsewhere, too."""
         return self._is_beside or bool(self._beside)
 

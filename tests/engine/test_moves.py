@@ -136,7 +136,7 @@ def hidden_key_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def collection_beside(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Table, "_shares_pools", False)
+    patch.setattr(Table, "shares_pools", False)
 
 
 def own_pools(patch: pytest.MonkeyPatch) -> None:
