@@ -17,6 +17,7 @@ pytest.importorskip("cryptography")
 from crescando import wire
 from crescando.errors import RemoteProtocolError
 from crescando.permits import PERMITS, SENDERS
+from crescando.roles.messages import Retire
 from crescando.roles.storage import Storage
 from crescando.testing.cluster import SimulatedCluster
 from crescando.testing.runs import small_engine
@@ -27,6 +28,9 @@ from fuzz.frames import mutated
 from tests.transport.test_wire import ENCODED, MESSAGES
 
 pytestmark = pytest.mark.simulation
+
+ADMINISTRATION = (Retire,)
+"""What any client may ask for, and gets: it is no harm but an order."""
 
 SPAN_S = 2.0
 SEEDS = 6
@@ -61,6 +65,8 @@ class Hostility:
         except RemoteProtocolError:
             self.n_refused += 1
             self._network.time.call_soon(channel.close)
+            return self._carry(channel, message)
+        if isinstance(changed, ADMINISTRATION):
             return self._carry(channel, message)
         self.n_changed += 1
         return changed
