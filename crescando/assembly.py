@@ -21,6 +21,7 @@ from crescando.routing.ecast.application import Application
 from crescando.routing.ecast.limits import RouterLimits
 from crescando.routing.ecast.messages import Batch
 from crescando.routing.ecast.router import Router
+from crescando.routing.rubberband.balancing import RingBalancer
 from crescando.routing.rubberband.config import Rubberband
 from crescando.routing.rubberband.healing import RingHealer
 from crescando.routing.rubberband.history import happenings_of
@@ -141,6 +142,8 @@ class Assembly:
             observe=happenings_of,
             healer=RingHealer(),
             healing=self.spec.healing,
+            balancer=RingBalancer(),
+            balancing=self.spec.balancing,
             timing=self.spec.super_,
         )
 

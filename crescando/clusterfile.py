@@ -35,6 +35,7 @@ _PARTS = {
     "storage": "storage",
     "supervision": "super_",
     "healing": "healing",
+    "balancing": "balancing",
     "client": "client",
 }
 """Tables of the file, and the part of the specification that each sets."""

@@ -13,6 +13,7 @@ from crescando.engine.kv import KvEngine
 from crescando.engine.parallel import Workers
 from crescando.engine.scan import ScanEngine
 from crescando.errors import SpecError
+from crescando.roles.balancing import BalancingPolicy
 from crescando.roles.healing import HealingPolicy
 from crescando.roles.limits import ClientLimits, StorageLimits
 from crescando.roles.super import SuperTiming
@@ -63,6 +64,8 @@ class ClusterSpec:
         Times and limits of each part.
     healing : HealingPolicy
         What becomes of a position on the ring whose process has failed.
+    balancing : BalancingPolicy
+        Whether processes are moved on the ring to even out what they hold.
 
     Raises
     ------
@@ -83,6 +86,7 @@ class ClusterSpec:
     super_: SuperTiming = field(default_factory=SuperTiming)
     client: ClientLimits = field(default_factory=ClientLimits)
     healing: HealingPolicy = field(default_factory=HealingPolicy)
+    balancing: BalancingPolicy = field(default_factory=BalancingPolicy)
 
     def __post_init__(self) -> None:
         for name in ("routers", "storages", "supers", "replication", "scan_threads"):

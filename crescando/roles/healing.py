@@ -110,6 +110,11 @@ class Healing(Generic[C]):
         self._cure: Reconfigure | None = None
         self._curable_s = 0.0
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing that was submitted is still to be decided upon."""
+        return self._open is None
+
     def look(
         self, config: C, supers: Collection[ProcessId], avoided: frozenset[ProcessId], now_s: float
     ) -> Reconfigure | None:

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from crescando.process import Output, earliest
+from crescando.roles.balancing import Balancer, Balancing, BalancingPolicy
 from crescando.roles.following import Following, configure
 from crescando.roles.healing import Healer, Healing, HealingPolicy
 from crescando.roles.history import History
-from crescando.roles.messages import Ping, Pong, Retire, Watch
+from crescando.roles.messages import Ping, Pong, Retire, Watch, Weighs
 from crescando.roles.retirement import Retirement
 from crescando.routing.base import Config, ExpelledEvent, Multicast, StableEvent
 from crescando.routing.batch import CONFIG, Delivery, Message
@@ -86,6 +87,8 @@ class Super(Generic[C]):
         Gives what a message did, to be told to whoever asks.
     healer : Healer
     healing : HealingPolicy
+    balancer : Balancer
+    balancing : BalancingPolicy
     timing : SuperTiming
     """
 
@@ -99,6 +102,8 @@ class Super(Generic[C]):
         observe: Observe[C],
         healer: Healer[C],
         healing: HealingPolicy | None = None,
+        balancer: Balancer[C],
+        balancing: BalancingPolicy | None = None,
         timing: SuperTiming | None = None,
     ) -> None:
         self.me = me
@@ -108,6 +113,7 @@ class Super(Generic[C]):
         self.following = Following(me, config, config_type)
         self.history = History()
         self.healing: Healing[C] = Healing(me, healer, healing or HealingPolicy())
+        self.balancing: Balancing[C] = Balancing(me, balancer, balancing or BalancingPolicy())
         self._retirement = Retirement(self.following, multicast)
         self._observe = observe
         self._has_news = False
@@ -180,6 +186,10 @@ class Super(Generic[C]):
             case ConfigState():
                 if peer == self.multicast.lead:
                     self._on_lagging(message.lagging)
+            case Weighs():
+                move = self.balancing.take(self.following.config, peer, message)
+                if move is not None and self.healing.is_idle:
+                    self.healing.submitted(configure(self.multicast, self.me, move))
             case Retire():
                 self._out.send += self._retirement.take(peer, message)
             case Watch():
@@ -205,6 +215,8 @@ class Super(Generic[C]):
             self._look_after(now_s)
             self._ping_at_s = now_s + self.timing.ping_s
             is_due = True
+            if self.following.is_joined:
+                self._out.send += self.balancing.look(self.following.config, self._supers, now_s)
         if (is_due or self._has_news) and self.following.is_joined and not self._out.stop:
             self._heal(now_s)
         self._out.send.extend(self.history.answers())

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from crescando.process import Output
+from crescando.roles.balancing import BalancingPolicy
 from crescando.roles.healing import HealingPolicy
 from crescando.roles.messages import Ping, Pong, Watched
 from crescando.roles.messages import Watch as Question
@@ -14,6 +15,7 @@ from crescando.routing.base import ExpelledEvent
 from crescando.routing.batch import gather, submission
 from crescando.routing.ecast.messages import ConfigRequest, ConfigState
 from crescando.routing.rubberband import ConfigMessage, Join, Rubberband, Suspect, Trust, decode_message
+from crescando.routing.rubberband.balancing import RingBalancer
 from crescando.routing.rubberband.happenings import Event, Joined
 from crescando.routing.rubberband.healing import RingHealer
 from crescando.routing.rubberband.history import happenings_of
@@ -35,6 +37,7 @@ def super_core(
     multicast: ScriptedMulticast,
     config: Rubberband | None,
     healing: HealingPolicy | None = None,
+    balancing: BalancingPolicy | None = None,
 ) -> Super[Rubberband]:
     return Super(
         me,
@@ -44,6 +47,8 @@ def super_core(
         observe=happenings_of,
         healer=RingHealer(),
         healing=healing,
+        balancer=RingBalancer(),
+        balancing=balancing,
         timing=TIMING,
     )
 
@@ -57,9 +62,10 @@ class Watch:
         *,
         me: ProcessId = ME,
         healing: HealingPolicy | None = None,
+        balancing: BalancingPolicy | None = None,
     ) -> None:
         self.multicast = ScriptedMulticast(ROUTER)
-        self.core = super_core(me, self.multicast, config, healing)
+        self.core = super_core(me, self.multicast, config, healing, balancing)
         self.now_s = 0.0
         self.instance = 0
         self.numbers: dict[ProcessId, int] = {}

@@ -14,6 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 from crescando.routing.rubberband.keyspace import Expand, Rebalance, transformed
 from crescando.routing.rubberband.ring import Ring
@@ -173,3 +174,42 @@ def _candidates(ring: Ring, weights: Weights, only_beside: Collection[int] | Non
             at = weights.share(pieces[place], behind, max(1, rows[place]))
             # Two positions beside each other are as good, should one of them be taken.
             yield from (at, min(at + 1, RING_MAX))
+
+
+MOVERS = 4
+"""So many of the lightest processes are thought of, to be moved beside the heaviest one."""
+
+
+class Lightening(NamedTuple):
+    """A move of one process, and what the heaviest process holds before and after it."""
+
+    change: Rebalance
+    before: int
+    after: int
+
+    @property
+    def gain(self) -> float:
+        """By which share the heaviest process becomes lighter."""
+        return 1 - self.after / self.before if self.before else 0.0
+
+
+def lightening(ring: Ring, weights: Weights, movable: Collection[ProcessId]) -> Lightening | None:
+    """Give the move of one of the lightest processes that lightens the heaviest one most, if any can move.
+
+    A process beside which another one settles gives up what it held for longest; so positions
+    are looked for only where the heaviest process holds something.
+    """
+    weights = weights.or_widths()
+    borne = loads(ring, weights)
+    before = max(borne.values())
+    heaviest = max(sorted(borne), key=borne.__getitem__)
+    place, n = ring.processes.index(heaviest), len(ring.processes)
+    beside = [(place - r) % n for r in range(ring.replication)]
+    movers = sorted(set(movable) - {heaviest}, key=lambda process: (borne[process], process))[:MOVERS]
+    best: Lightening | None = None
+    for process in movers:
+        change = Rebalance(process, best_position(ring, process, weights, only_beside=beside))
+        after = max(loads(transformed(ring, change), weights).values())
+        if best is None or after < best.after:
+            best = Lightening(change, before, after)
+    return best
