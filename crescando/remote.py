@@ -19,7 +19,7 @@ from typing import Any
 
 from crescando import wire
 from crescando.administration.replicas import READ_REPLICA_S, live_replicas, read_replica
-from crescando.administration.status import ProcessStatus
+from crescando.administration.status import ClusterStatus, ProcessStatus
 from crescando.administration.verbs import Administration
 from crescando.backend import LoopBackend
 from crescando.client.answer import Answer
@@ -93,6 +93,7 @@ class RemoteCluster(Administration):
         self._book = AddressBook()
         self._refreshed_s = 0.0
         self._described: Described
+        self._hosted: list[ProcessStatus] = []
         self._refreshing: asyncio.Task[None] | None = None
         clients = [each for each in credentials.certificate.identities if each.role == "client"]
         if len(clients) != 1:
@@ -229,16 +230,19 @@ class RemoteCluster(Administration):
         address = self._book.locate(ProcessId(NODE, node))
         return "" if address is None else f"{address[0]}:{address[1]}"
 
+    def _status(self) -> ClusterStatus:
+        self._hosted = [
+            ProcessStatus(host.process, host.is_running, host.reason)
+            for told in self.described().values()
+            for host in (told.hosts if told is not None else ())
+        ]
+        return super()._status()
+
     def _known_routers(self) -> tuple[ProcessStatus, ...]:
-        return tuple(status for status in self._hosted() if status.process.role == "router")
+        return tuple(status for status in self._hosted if status.process.role == "router")
 
     def _known(self) -> tuple[ProcessStatus, ...]:
-        return tuple(status for status in self._hosted() if status.process.role != "router")
-
-    def _hosted(self) -> Iterable[ProcessStatus]:
-        for told in self.described().values():
-            for host in told.hosts if told is not None else ():
-                yield ProcessStatus(host.process, host.is_running, host.reason)
+        return tuple(status for status in self._hosted if status.process.role != "router")
 
     def config(self, timeout_s: float = CONNECT_S) -> Rubberband:
         """Give the present routing configuration."""

@@ -9,17 +9,23 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
+import signal
 import subprocess
 import sys
 import time
-from contextlib import chdir
+from collections.abc import Callable, Iterator
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crescando.errors import SpecError
 
 if TYPE_CHECKING:
+    from crescando.client.store import Store
     from crescando.clusterfile import ClusterFile
+    from crescando.remote import RemoteCluster
+    from crescando.types import ProcessId
 
 FILE = Path("cluster.toml")
 
@@ -144,6 +150,47 @@ def _down(parsed: argparse.Namespace) -> int:
     end_running(running)
     _say(f"the cluster {running.name!r} has ended")
     return 0
+
+
+@contextmanager
+def demonstrated(table: str) -> Iterator[tuple[Store[Any], int, Callable[[ProcessId], None]]]:
+    """Open the store of the cluster that was started here, and have a table's name free before and after.
+
+    Yields
+    ------
+    tuple
+        The store, how many copies of each row it keeps, and what kills a process of it.
+    """
+    from crescando.nodes.launcher import find_running
+
+    running = find_running()
+    if running is None:
+        raise SpecError("no cluster runs here; start one with: crescando up -d")
+    file, _ = find_file(Path(running.file))
+
+    def kill(process: ProcessId) -> None:
+        # Looked up anew: a node that was started again is another process.
+        present = find_running(running.name)
+        if present is None or process.node not in present.nodes:
+            raise SpecError(f"{process} does not run here")
+        os.kill(present.nodes[process.node], signal.SIGKILL)
+
+    with connected(file, Path(running.folder)) as store:
+        if table in store.tables():
+            store.drop_table(table)
+        # Its sessions begin with the first question, which must not be asked under load.
+        store.cluster.status()
+        yield store, file.spec.replication, kill
+        store.drop_table(table)
+
+
+@contextmanager
+def connected(file: ClusterFile, folder: Path) -> Iterator[Store[RemoteCluster]]:
+    """Open a cluster's store as its administrator."""
+    from crescando.remote import connect
+
+    with connect(url_of(file), tls=folder / file.certificates, client=ADMIN) as store:
+        yield store
 
 
 # Looking.

@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 
 from crescando.cli import certs, clusters
 from crescando.errors import CrescandoError
@@ -63,6 +64,11 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help=f"only {QUICK_ROWS:,} flights, and {QUICK_OPERATIONS:,} operations if not told otherwise",
     )
+    demo.add_argument(
+        "--cluster",
+        action="store_true",
+        help="on the cluster that was started here with `crescando up`: real processes are killed",
+    )
     demo.set_defaults(run=_demo)
     certs.add_to(commands)
     clusters.add_to(commands)
@@ -85,6 +91,7 @@ def _demo(parsed: argparse.Namespace) -> int:
     from crescando.demo.progress import Silence, bars
     from crescando.demo.report import print_report
     from crescando.demo.story import Plan, run
+    from crescando.demo.verbs import TABLE
 
     standard = Plan(seed=parsed.seed)
     quick: bool = parsed.quick
@@ -93,8 +100,13 @@ def _demo(parsed: argparse.Namespace) -> int:
         operations=parsed.operations or (QUICK_OPERATIONS if quick else standard.operations),
         rows=QUICK_ROWS if quick else None,
     )
-    with nullcontext(Silence()) if parsed.json else bars() as progress:
-        report = run(plan, progress)
+    with ExitStack() as stack:
+        open_store, kill = None, None
+        if parsed.cluster:
+            store, replication, kill = stack.enter_context(clusters.demonstrated(TABLE))
+            plan, open_store = replace(plan, replication=replication), lambda **_: nullcontext(store)
+        progress = stack.enter_context(nullcontext(Silence()) if parsed.json else bars())
+        report = run(plan, progress, open_store, kill)
     if parsed.json:
         print(report.to_json())
     else:

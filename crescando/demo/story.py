@@ -36,6 +36,9 @@ LOOK_EVERY_S = 0.02
 
 LOAD_TIMEOUT_S = 120.0
 
+Kills = Callable[[ProcessId], object]
+"""Kills a process, which is not warned."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -50,12 +53,15 @@ class Plan:
     agents : int
     rows : int or None
         How many flights to load; None for all.
+    replication : int
+        Copies of each row, before anything is killed.
     """
 
     seed: int = 1
     operations: int = 8_000
     agents: int = 6
     rows: int | None = None
+    replication: int = REPLICATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +96,13 @@ class Saboteur:
     agents : sequence of Agent
     plan : Plan
         Its seed chooses among equals.
+    kill : callable
+        Kills a process.
     """
 
-    def __init__(self, cluster: Any, agents: Sequence[Agent], plan: Plan) -> None:
+    def __init__(self, cluster: Any, agents: Sequence[Agent], plan: Plan, kill: Kills) -> None:
         self._cluster = cluster
+        self._kill = kill
         self._chance = random.Random(f"{plan.seed}/failures")
         self._agents = agents
         self._due = [(failure, failure.after * plan.operations) for failure in FAILURES]
@@ -109,13 +118,18 @@ class Saboteur:
         in_flight = sum(agent.session.in_flight() for agent in self._agents)
         if process is None or in_flight < IN_FLIGHT_MIN:
             return
-        self._cluster.kill(process)
+        self._kill(process)
         self._due.pop(0)
         self.killed.append(process)
         self.kills.append(Kill(failure.what, str(process), n_done, in_flight))
 
 
-def run(plan: Plan, progress: Telling, open_store: Callable[..., Any] | None = None) -> Report:
+def run(
+    plan: Plan,
+    progress: Telling,
+    open_store: Callable[..., Any] | None = None,
+    kill: Kills | None = None,
+) -> Report:
     """Run the demo.
 
     Parameters
@@ -124,6 +138,8 @@ def run(plan: Plan, progress: Telling, open_store: Callable[..., Any] | None = N
     progress : Telling
     open_store : callable or None
         Opens the store, with the arguments of `crescando.open`, which is the default.
+    kill : callable or None
+        Kills a process of it; by default its cluster does.
 
     Returns
     -------
@@ -140,7 +156,7 @@ def run(plan: Plan, progress: Telling, open_store: Callable[..., Any] | None = N
             loaded = _load(store, flights, progress)
         workload = Workload(flights, plan.seed)
         with clock.phase("working", plan.operations), _no_collector():
-            records, elapsed_s, saboteur = _work(store, workload, plan, progress)
+            records, elapsed_s, saboteur = _work(store, workload, plan, progress, kill or store.cluster.kill)
         moved_max = total_of(store.cluster.statistics(), "resubmitted")
         check_order(records, verdict, moved_max=moved_max, loaded=loaded)
         with clock.phase("checking the answers", len(records)), _no_collector():
@@ -148,7 +164,7 @@ def run(plan: Plan, progress: Telling, open_store: Callable[..., Any] | None = N
             check_answers(records, replay, plain_rows, verdict, progress.update)
         owned = store.cluster.replicas(TABLE)
         with clock.phase("checking the replicas", len(owned)), _no_collector():
-            _check_replicas(store, owned, replay, saboteur.killed, verdict, progress)
+            _check_replicas(store, owned, replay, saboteur.killed, plan.replication, verdict, progress)
         per_scan = most_of(store.cluster.statistics(), "operations_per_scan_max")
     return Report(
         seed=plan.seed,
@@ -205,7 +221,7 @@ def _load(store: Any, flights: Flights, progress: Telling) -> tuple[int, ...]:
 
 
 def _work(
-    store: Any, workload: Workload, plan: Plan, progress: Telling
+    store: Any, workload: Workload, plan: Plan, progress: Telling, kill: Kills
 ) -> tuple[list[Record], float, Saboteur]:
     """Let the agents work while processes die; give what they saw and how long it took."""
     share, rest = divmod(plan.operations, plan.agents)
@@ -219,7 +235,7 @@ def _work(
         )
         for number in range(plan.agents)
     ]
-    saboteur = Saboteur(store.cluster, agents, plan)
+    saboteur = Saboteur(store.cluster, agents, plan, kill)
     began_s = time.monotonic()
     for agent in agents:
         agent.start()
@@ -260,12 +276,13 @@ def _check_replicas(
     owned: Sequence[tuple[ProcessId, KeyRange]],
     replay: Replay,
     killed: Sequence[ProcessId],
+    replication: int,
     verdict: Verdict,
     progress: Telling,
 ) -> None:
     """Compare every live replica of every ring range with SQLite, and make sure that the dead stay silent."""
     n_dead = sum(process.role == "storage" for process in killed)
-    check_ring(owned, REPLICATION - n_dead, verdict)
+    check_ring(owned, replication - n_dead, verdict)
     check = ReplicaCheck(replay, verdict)
     for process, key_range in owned:
         if process in killed:

@@ -143,7 +143,7 @@ def test_killed_processes_are_missed_by_nobody_and_come_back(
 
         def lives() -> dict[str, int]:
             return {
-                status.process.node: status.process.incarnation for status in store.cluster._known_routers()
+                status.process.node: status.process.incarnation for status in store.cluster.status().routers
             }
 
         until(lambda: sorted(lives().values()) == [1, 1, 2], "the router is back, in its second life")
