@@ -182,7 +182,7 @@ def _spec(
     parts = {}
     for part, name in defaults.items():
         default = getattr(ClusterSpec(), name)
-        types = {field.name: _TYPES[str(field.type)] for field in dataclasses.fields(default)}
+        types = {field.name: _TYPES.get(str(field.type), str) for field in dataclasses.fields(default)}
         parts[name] = dataclasses.replace(default, **_checked(part, tables[part], types))
     with warnings.catch_warnings():
         # A file is read by many commands; its writer is told once, by `doctor`.

@@ -78,7 +78,7 @@ def describe_all(
     mapping of str to Described or str
         What each said of itself, or why it said nothing.
     """
-    loop = LoopThread("crescando-asking")
+    loop = LoopThread("crescando-asking", has_sockets=True)
     client = next(iter(credentials.certificate.identities))
     me = ProcessId(client.role, client.node, 1 + random.SystemRandom().getrandbits(52))
     book = AddressBook(places_of(file.seats))

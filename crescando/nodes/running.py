@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 from collections.abc import Callable
@@ -21,6 +22,9 @@ READY_S = 120.0
 """How long a node may take to take part: of a cluster on several hosts the last one decides."""
 
 LOOK_S = 0.05
+
+GC_THRESHOLDS = 50_000, 20, 50
+"""The default collects after every 700 objects, and in the end walks through everything again and again."""
 
 
 def make_node(
@@ -48,6 +52,13 @@ def make_node(
     seat = file.seat(name)
     path = certificate_for(file, seat) if certificate is None else certificate
     return Node(file, seat, FileCredentials(path), incarnation=incarnation, compiles=compiles)
+
+
+def _calm_collector() -> None:
+    """Let the garbage collector pass over what was imported, and run rarely: objects are few and large."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def run_node(
@@ -88,6 +99,7 @@ def run_node(
     try:
         node.start()
         if node.wait_ready(READY_S, is_over):
+            _calm_collector()
             ready()
         while not is_over() and not node.ended.is_set():
             is_told.wait(LOOK_S)

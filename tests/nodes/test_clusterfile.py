@@ -90,7 +90,7 @@ def test_every_part_can_be_set(tmp_path: Path) -> None:
         2,
     )
     assert (spec.engine, spec.scan_threads) == ("kv", 2)
-    assert (spec.super_.suspicion_s, spec.paxos.election_s) == (2, 0.5)
+    assert (spec.super_.suspicion_s, spec.paxos.election_s, spec.healing.action) == (2, 0.5, "replace")
     assert (spec.storage.memory_bytes, spec.storage.cycle_s) == (1_000_000_000, 0.02)
 
 
