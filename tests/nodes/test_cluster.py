@@ -170,7 +170,7 @@ def test_status_tells_of_a_node_that_hangs(file: ClusterFile, capsys: pytest.Cap
 
 def begin(file: ClusterFile, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "crescando", "up", "-f", str(file.path), "--node", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
 def test_nodes_can_be_started_one_by_one_and_come_back_as_a_later_life(tmp_path: Path) -> None:
