@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from crescando import wire
 from crescando.clusterfile import ClusterFile
-from crescando.loop import LoopThread
+from crescando.loop import LoopThread, new_event_loop
 from crescando.nodes.places import AddressBook, places_of
 from crescando.pump import Pump
 from crescando.roles.description import Asker, Described, node_of
@@ -78,7 +78,7 @@ def describe_all(
     mapping of str to Described or str
         What each said of itself, or why it said nothing.
     """
-    loop = LoopThread("crescando-asking", has_sockets=True)
+    loop = LoopThread("crescando-asking", new_event_loop())
     client = next(iter(credentials.certificate.identities))
     me = ProcessId(client.role, client.node, 1 + random.SystemRandom().getrandbits(52))
     book = AddressBook(places_of(file.seats))
