@@ -158,6 +158,7 @@ class Assembly:
             multicast=self._multicast(me, routers or self.names.routers),
             storages=self.names.storages,
             join=encode_message(Join(me)),
+            config_type=Rubberband,
             supers=self.names.supers,
             limits=self.spec.client,
         )

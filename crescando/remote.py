@@ -202,6 +202,7 @@ class RemoteCluster(Administration):
             multicast=Application(me, described.routers),
             storages=tuple(sorted(config.storages)),
             join=encode_message(Join(me)),
+            config_type=Rubberband,
             supers=tuple(sorted(config.supers)),
         )
         backend = LoopBackend(core, self._loop, self._transport, partial(self._session_ended, me))

@@ -65,6 +65,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "roles": (
         *VOCABULARY,
         *CONTRACTS,
+        "routing.avoiding",
         "routing.ecast.messages",
         "routing.rubberband.messages",
         "routing.rubberband.happenings",

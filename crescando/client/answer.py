@@ -35,14 +35,25 @@ class Answer:
     Parameters
     ----------
     position : Position
+        Everything before it shows in the answer.
     names : tuple of str
     columns : sequence of Column, one per name, of equal length
+    latest : Position, optional
+        Nothing after it shows; another than `position` only of a basic read, of which each storage
+        process answers its part at a position of its own.
     """
 
-    __slots__ = ("_piece", "names", "position")
+    __slots__ = ("_piece", "latest", "names", "position")
 
-    def __init__(self, position: Position, names: tuple[str, ...], columns: Sequence[Column]) -> None:
+    def __init__(
+        self,
+        position: Position,
+        names: tuple[str, ...],
+        columns: Sequence[Column],
+        latest: Position | None = None,
+    ) -> None:
         self.position = position
+        self.latest = position if latest is None else latest
         self.names = names
         self._piece = Piece.of((), names, tuple(columns))
 
@@ -50,7 +61,7 @@ class Answer:
     def of_piece(cls, position: Position, piece: Piece) -> Answer:
         """Give the answer that a read's only piece is."""
         answer = cls.__new__(cls)
-        answer.position = position
+        answer.position = answer.latest = position
         answer.names = piece.block.names
         answer._piece = piece
         return answer
@@ -144,7 +155,8 @@ class Answer:
             for line in lines
         )
         more = f"\n… {len(self) - ROWS_SHOWN} more" if len(self) > ROWS_SHOWN else ""
-        return f"{table}{more}\n[{len(self)} rows at position {self.position}]"
+        upto = f" to {self.latest}" if self.latest != self.position else ""
+        return f"{table}{more}\n[{len(self)} rows at position {self.position}{upto}]"
 
 
 def _shown(value: object) -> str:

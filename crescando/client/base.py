@@ -40,8 +40,9 @@ __all__ = [
     "WriteOutcome",
 ]
 
-Isolation = Literal["sequential", "snapshot"]
-"""How a read is placed: *sequential* in its session's order; *snapshot* at the lead router's position."""
+Isolation = Literal["sequential", "snapshot", "basic"]
+"""How a read is placed: *sequential* in its session's order; *snapshot* at the lead router's position;
+*basic* wherever each of its owners is, behind what the session has seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +59,20 @@ class Groups:
 class ReadOutcome(msgspec.Struct, frozen=True, gc=False):
     """A complete read: its pieces' scopes partition the ranges it asked for.
 
-    Exactly one of `pieces` and `groups` is filled, as the shape demands.
+    Exactly one of `pieces` and `groups` is filled, as the shape demands. Of a basic
+    read whose parts were read at several positions `position` is the lowest of these.
     """
 
     position: Position
     pieces: tuple[Piece, ...] = ()
     groups: tuple[Groups, ...] = ()
+    places: tuple[tuple[Scope, Position], ...] = ()
+    """Where each part was read, if not all at `position`."""
+
+    @property
+    def latest(self) -> Position:
+        """The highest position that shows in it."""
+        return max([self.position, *(place for _, place in self.places)])
 
 
 class WriteOutcome(msgspec.Struct, frozen=True, gc=False):
@@ -71,6 +80,11 @@ class WriteOutcome(msgspec.Struct, frozen=True, gc=False):
 
     position: Position
     counts: tuple[Count, ...]
+
+    @property
+    def latest(self) -> Position:
+        """The highest position that it tells of."""
+        return self.position
 
 
 @dataclass(frozen=True, slots=True)

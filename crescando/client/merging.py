@@ -57,7 +57,9 @@ def rows_answer(
             # Which rows are shown must not depend on where they lie.
             keys.extend((column, False) for column in columns)
         shown = columns[:n_outputs]
-        return Answer(outcome.position, names[:n_outputs], ordered(shown, keys, limit, offset))
+        return Answer(
+            outcome.position, names[:n_outputs], ordered(shown, keys, limit, offset), outcome.latest
+        )
 
     return finished
 
@@ -74,7 +76,7 @@ def groups_answer(names: Sequence[str], clauses: Clauses) -> Finish[Answer]:
 
     def finished(outcome: ReadOutcome) -> Answer:
         _, columns = _grouped(outcome)
-        return Answer(outcome.position, tuple(names), clauses.apply(names, columns))
+        return Answer(outcome.position, tuple(names), clauses.apply(names, columns), outcome.latest)
 
     return finished
 

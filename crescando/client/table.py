@@ -185,9 +185,11 @@ class Table:
             Most rows to give. Every storage process sends its first ``offset + limit``
             rows only. Without `order_by` they are the first by all output columns.
         isolation : str
-            ``"sequential"``, in the session's order; or ``"snapshot"``, which is
+            ``"sequential"``, in the session's order; ``"snapshot"``, which is
             not ordered itself: at the position the lead router has reached,
-            behind what the session has seen and written (RB13 §6.7).
+            behind what the session has seen and written; or ``"basic"``, asked of the
+            owners directly: each answers at a position of its own, behind what the session
+            has seen and written (RB13 §6.7).
         timeout_s : float, optional
             The session's default if not given.
 

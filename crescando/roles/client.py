@@ -7,9 +7,9 @@ direct channels. If an owner dies between the order and the answer, the other
 owners are asked: they tell what writes did, and reads that nobody holds any
 more are sent again, whole, at a new position, unless the session has written
 since (`ReadLostError`). What is not even stable, though a storage process keeps
-silent for long, is waited for no more (`contact`). Snapshot reads go around the order (`snapshot`); their
-answers, like those of replica reads, are numbered below 0. While no majority of
-routers answers, nothing is taken, and nobody waits for what was.
+silent for long, is waited for no more (`contact`). Snapshot and basic reads go around
+the order (`direct`); their answers, like those of replica reads, are numbered below 0. While
+no majority of routers answers, only basic reads are taken, and nobody waits for what was ordered.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from crescando.errors import (
     LostError,
     OperationError,
     ReadCancelledError,
-    ReadFailedError,
     ReadLostError,
     RefusedError,
 )
@@ -38,20 +37,20 @@ from crescando.roles.answers import Answer, Parts, answers_of
 from crescando.roles.completion import Completion, Executed, Stable, Told
 from crescando.roles.configurations import Configurations
 from crescando.roles.contact import Contact
+from crescando.roles.direct import DirectReads, basic_apart
 from crescando.roles.flight import Coverage, InFlight
 from crescando.roles.inquiry import GivenUp, Inquiries
 from crescando.roles.limits import ClientLimits
-from crescando.roles.messages import Answered, Attach, Inquired, Ping, Pong, Taken
+from crescando.roles.messages import Answered, Attach, BasicRefused, Inquired, Ping, Pong, Taken
 from crescando.roles.outbox import is_long
 from crescando.roles.payload import Spread
 from crescando.roles.quorum import QuorumWatch
 from crescando.roles.receipts import Receipts
 from crescando.roles.reconnects import Reconnects
-from crescando.roles.replica import ANSWERS, ReplicaReads, no_session
+from crescando.roles.replica import ANSWERS, no_session
 from crescando.roles.requests import Requests
 from crescando.roles.runs import Runs
-from crescando.roles.snapshot import SnapshotReads
-from crescando.routing.base import ExpelledEvent, Multicast, StableEvent
+from crescando.routing.base import Config, ExpelledEvent, Multicast, StableEvent
 from crescando.routing.batch import Message, submission
 from crescando.routing.ecast.messages import ConfigRequest, ConfigState, Quorum, ReadRefused, Welcome
 from crescando.types import MessageKind, ProcessId, Verdict
@@ -70,6 +69,8 @@ class Client:
         The storage processes, from which results come.
     join : bytes
         Payload of the message with which this client joins, its number 1.
+    config_type : type
+        Of the routing configuration, by which basic reads find their owners.
     supers : sequence of ProcessId
         Those that look after it; later ones it learns from them.
     limits : ClientLimits
@@ -82,6 +83,7 @@ class Client:
         multicast: Multicast,
         storages: Sequence[ProcessId],
         join: bytes,
+        config_type: type[Config],
         supers: Sequence[ProcessId] = (),
         limits: ClientLimits | None = None,
     ) -> None:
@@ -101,16 +103,9 @@ class Client:
         self._contact = Contact(storages, self.limits.give_up_s, self.limits.alone_s)
         self._inquiries = Inquiries(self.limits)
         self._parts = Parts()
-        direct_numbers = itertools.count(1)
-        self._replicas = ReplicaReads(direct_numbers)
-        self._snapshots = SnapshotReads(
-            me,
-            direct_numbers,
-            open_max=self.limits.snapshot_reads,
-            bytes_max=self.limits.snapshot_bytes,
-            batch_max=self.limits.batch_operations,
-        )
-        self._requests = Requests(self._snapshots)
+        self._direct = DirectReads(me, self.limits, config_type)
+        self._replicas = self._direct.replicas
+        self._requests = Requests(self._direct)
         self._watch = QuorumWatch(self.limits.unreachable_s, self.limits.silence_s)
         self._seen = -1
         self._submitted_s = 0.0
@@ -125,14 +120,14 @@ class Client:
     @property
     def n_in_flight(self) -> int:
         """How many data operations have no outcome yet."""
-        return len(self._requests) + len(self._operations) + len(self._snapshots)
+        return len(self._requests) + len(self._operations) + len(self._direct)
 
     @property
     def _refusal(self) -> CrescandoError | None:
         """Why nothing new is taken now."""
         if self._closed:
             return ClosedError(self._closed)
-        return self._watch.error("no") if self._watch.is_lost else None
+        return self._watch.hopeless
 
     def request(self, token: int, request: Request) -> None:
         """Take a data operation; it is submitted with the turn's others."""
@@ -142,8 +137,9 @@ class Client:
         """Take data operations in their order; as `request`."""
         refusal = self._refusal
         if refusal is not None:
-            self._completions += [Completion(token, error=refusal) for token, _ in asked]
-        else:
+            asked, refused = basic_apart(asked) if not self._closed else ([], asked)
+            self._completions += [Completion(token, error=refusal) for token, _ in refused]
+        if asked:
             self._requests.take(asked)
 
     def configure(self, token: int, payload: bytes) -> int | None:
@@ -202,7 +198,7 @@ class Client:
             self._out.send.append((peer, Answered(self._receipts.answered)))
             # Results sent while there was no session are gone.
             self._inquiries.suspect()
-            self._snapshots.lose_session()
+            self._direct.snapshots.lose_session()
         elif peer.role == "super":
             self.supers.add(peer)
         else:
@@ -210,7 +206,7 @@ class Client:
             self.multicast.on_connected(peer, now_s)
 
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
-        self._snapshots.lose_session()
+        self._direct.end_session(peer, now_s)
         self._reconnects.lost(peer, now_s + self.limits.inquire_s)
         self._completions += self._replicas.end(peer, "went away before it answered")
         if peer.role != "storage":
@@ -238,13 +234,13 @@ class Client:
             case Results():
                 if is_long(message):
                     self._out.send.append((peer, Taken(1)))
-                self._on_results(message)
+                self._on_results(message, now_s)
             case Inquired():
                 self._on_inquired(peer, message)
             case _ if isinstance(message, ANSWERS):
                 self._completions += self._replicas.answered(message)
-            case ReadRefused():
-                for read in self._snapshots.on_refused(message, now_s):
+            case ReadRefused() | BasicRefused():
+                for read in self._direct.on_refused(peer, message, now_s):
                     self._fail(read, RefusedError(message.reason))
             case Ping():
                 self._out.send.append((peer, Pong(message.sent_s)))
@@ -254,6 +250,7 @@ class Client:
             case Quorum():
                 self._watch.on_quorum(peer, is_there=message.is_there)
             case ConfigState():
+                self._direct.basics.layout.answered(message.position, message.config)
                 self._completions += self._configurations.answered(message)
                 self._inquiries.confirm(message.storages)
                 self._out.connect += self._reconnects.meet(message.storages, self._storages, self._contact)
@@ -282,7 +279,7 @@ class Client:
         if self._receipts.has_cancelled:
             self._call_off()
         self._submit_waiting(now_s)
-        self._inject(now_s)
+        self._send_direct(now_s)
         self._inquire(now_s)
         self._tell_receipts()
         self._out.connect += self._reconnects.take_due(now_s)
@@ -296,7 +293,7 @@ class Client:
             self._inquiries.wake_at_s,
             self._verdict_by_s,
             self._contact.wake_at_s,
-            self._snapshots.wake_at_s,
+            self._direct.wake_at_s,
             self._watch.wake_at_s,
             self._reconnects.wake_at_s,
             # What time alone cannot submit must not be waited for: it would be due at once, for ever.
@@ -311,13 +308,7 @@ class Client:
         self.multicast.submit(submission(messages, shared=shared, acknowledged=acknowledged))
 
     def _submit_waiting(self, now_s: float | None) -> None:
-        """Pack waiting operations; adaptive: nothing while enough is on its way.
-
-        Parameters
-        ----------
-        now_s : float or None
-            None to submit everything, whatever is on its way.
-        """
+        """Pack waiting operations; nothing while enough is on its way, unless the time is None."""
         while self._requests and (now_s is None or self._may_submit(now_s)):
             self._submitted_s = now_s if now_s is not None else self._submitted_s
             first, limits = self.multicast.next_number, self.limits
@@ -326,17 +317,19 @@ class Client:
             sent = packing.submission(self.me, first, self.multicast.acknowledged, self._offsets)
             self.multicast.submit(sent)
 
-    def _inject(self, now_s: float) -> None:
-        """Send the snapshot reads whose session's earlier writes are on their way."""
-        lead = self.multicast.lead
-        for message in self._snapshots.flush(
-            now_s, lead=lead, seen=self._seen, offset=self._offsets.__next__
-        ):
-            if lead is not None:
-                self._out.send.append((lead, message))
-        for token in self._snapshots.take_expired():
-            error = ReadLostError("the read was asked again and again, and nobody could answer it; retry it")
-            self._completions.append(Completion(token, error=error))
+    def _send_direct(self, now_s: float) -> None:
+        """Send the reads around the order whose session's earlier writes are on their way, or done."""
+        turn = self._direct.flush(
+            now_s,
+            lead=self.multicast.lead,
+            lowest=self._operations.lowest(self.multicast.next_number),
+            seen=self._seen,
+            reachable=self.reachable,
+            offset=self._offsets.__next__,
+            hopeless=self._watch.hopeless,
+        )
+        self._out.send += turn.send
+        self._completions += turn.ended
 
     def _may_submit(self, now_s: float) -> bool:
         n_unstable = self.multicast.n_unstable
@@ -346,8 +339,9 @@ class Client:
 
     # Outcomes.
 
-    def _on_results(self, results: Results) -> None:
+    def _on_results(self, results: Results, now_s: float) -> None:
         in_parts: list[Rows | Partials] = list(results.partials)
+        self._direct.basics.hear(results, now_s)
         for rows in results.rows:
             if self._parts or rows.part or rows.has_more:
                 in_parts.append(rows)
@@ -361,7 +355,8 @@ class Client:
 
     def _on_whole(self, process: ProcessId, rows: Rows) -> None:
         """As `_on_answer`, of many reads none of which has parts."""
-        told, others = self._operations.on_rows(rows)
+        reads = self._direct.basics if rows.number.item(0) < 0 else self._operations
+        told, others = reads.on_rows(rows)
         self._take(told)
         for answer in others:
             self._on_answer(process, answer)
@@ -379,7 +374,7 @@ class Client:
     def _find(self, number: int, at: int) -> InFlight | None:
         """Give the operation that an answer at a position belongs to, if it lacks one."""
         if number < 0:
-            return self._snapshots.find(number, at)
+            return self._direct.find(number, at)
         return self._operations.get(number)
 
     def _on_answer(self, process: ProcessId, answer: Answer) -> None:
@@ -410,33 +405,26 @@ class Client:
         operation = self._find(failed.number, failed.position)
         if operation is None:
             return
-        if failed.kind == "schema":
-            self._fail(operation, SchemaChanged(failed.text))
-        elif failed.kind != "read":
-            self._fail(operation, RefusedError(failed.text))
+        if failed.kind != "read":
+            self._fail(operation, (SchemaChanged if failed.kind == "schema" else RefusedError)(failed.text))
         elif operation.cover(failed.scope, failed.position):
             operation.failures = *operation.failures, failed
             self._finish_if_done(operation)
 
     def _finish_if_done(self, operation: InFlight) -> None:
-        if not operation.is_done:
-            return
-        try:
-            completion = Completion(operation.token, outcome=operation.outcome())
-        except ReadFailedError as error:
-            completion = Completion(operation.token, error=error)
-        self._complete(operation, completion)
+        if operation.is_done:
+            self._complete(operation, operation.completion())
 
     def _complete(self, operation: InFlight, completion: Completion) -> None:
         if self._parts:
             self._parts.end_read(operation.number)
         if operation.number < 0:
-            self._snapshots.finish(operation.number)
+            self._direct.finish(operation.number)
         else:
             del self._operations[operation.number]
             self._resubmissions.pop(operation.token, None)
         if completion.error is None:
-            self._seen = max(self._seen, operation.position)
+            self._seen = max(self._seen, operation.latest)
         if not operation.is_stable and completion.error is None:
             # A read's answer proves that its message is ordered on a majority.
             self._completions.append(Completion(operation.token, is_stable=True))
@@ -499,9 +487,7 @@ class Client:
 
     def _call_off(self) -> None:
         """End the reads that their users have cancelled."""
-        unsent, sent = self._receipts.take_cancelled(
-            self._requests.waiting, self._operations, self._snapshots
-        )
+        unsent, sent = self._receipts.take_cancelled(self._requests.waiting, self._operations, self._direct)
         error = ReadCancelledError("the read was cancelled")
         for operation in sent:
             self._fail(operation, error)
@@ -527,8 +513,9 @@ class Client:
 
     def _fail_unsent(self, error: Exception) -> None:
         """Fail what has no number yet, and what changes nothing."""
+        direct = self._direct if self._closed else self._direct.snapshots
         asked = self._configurations.take_asked()
-        self._end_unsent([*self._requests.clear(), *self._snapshots.take_all(), *asked], error)
+        self._end_unsent([*self._requests.clear(), *direct.take_all(), *asked], error)
 
     def _end_unsent(self, tokens: list[int], error: Exception) -> None:
         for token in tokens:
@@ -575,6 +562,7 @@ class Client:
         """Take it that an outcome died with whoever knew it."""
         operation = given_up.operation
         if not operation.is_read:
+            self._direct.basics.doubt()
             self._fail(operation, CountUnknownError(given_up.reason))
         elif self.reachable:
             self._resubmit(operation)

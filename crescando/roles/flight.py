@@ -17,6 +17,7 @@ from crescando.engine.base import Failed
 from crescando.engine.statement import Kind
 from crescando.engine.written import Count, Report
 from crescando.errors import ReadFailedError
+from crescando.roles.completion import Completion
 from crescando.scopes import subtract
 from crescando.types import KeyRange, Position, Scope
 
@@ -41,6 +42,8 @@ class InFlight(msgspec.Struct, eq=False, gc=False):
         The last inquiry that asked about it.
     waited_s, alone_s : float
         How long the owners have been asked in vain, some of which answered, or none.
+    places : sequence of (Scope, Position)
+        Where each part of an answer was read, of what is not ordered.
     """
 
     token: int
@@ -57,11 +60,17 @@ class InFlight(msgspec.Struct, eq=False, gc=False):
     groups: Sequence[Groups] = ()
     counts: Sequence[Count] = ()
     failures: Sequence[Failed] = ()
+    places: Sequence[tuple[Scope, Position]] = ()
 
     @property
     def is_read(self) -> bool:
         """Whether it changes nothing."""
         return self.request.shape.kind is READ
+
+    @property
+    def latest(self) -> int:
+        """The highest position of what was answered."""
+        return max([self.position, *(place for _, place in self.places)])
 
     @property
     def is_done(self) -> bool:
@@ -70,6 +79,8 @@ class InFlight(msgspec.Struct, eq=False, gc=False):
 
     def cover(self, scope: Scope, at: int) -> bool:
         """Take an answer's scope off what is missing; False if nothing of it was."""
+        if self.number < 0:
+            self.places = (*self.places, (scope, Position(at)))
         if scope == self.missing:
             # One owner answers all of it; most reads of few rows are answered so.
             self.missing, self.position = (), at
@@ -105,13 +116,25 @@ class InFlight(msgspec.Struct, eq=False, gc=False):
         ReadFailedError
             If an answer was a failure: that of the smallest key, whoever told it.
         """
-        at = Position(self.position)
+        at, places = Position(self.position), tuple(self.places)
+        if len({place for _, place in places}) > 1:
+            # What lies before all of them is in every part.
+            at = min(place for _, place in places)
+        else:
+            places = ()
         if self.failures:
             first = min(self.failures, key=lambda failed: (_key_order(failed.key), failed.text))
             raise ReadFailedError(f"{first.text} (smallest key {first.key!r})")
         if self.is_read:
-            return ReadOutcome(at, tuple(self.pieces), tuple(self.groups))
+            return ReadOutcome(at, tuple(self.pieces), tuple(self.groups), places)
         return WriteOutcome(at, tuple(self.counts))
+
+    def completion(self) -> Completion:
+        """Give what to tell of an operation that is done."""
+        try:
+            return Completion(self.token, outcome=self.outcome())
+        except ReadFailedError as error:
+            return Completion(self.token, error=error)
 
 
 class Coverage:

@@ -41,6 +41,8 @@ class ClientLimits:
     snapshot_reads, snapshot_bytes : int
         Snapshot reads that may be open at once; others wait. Half of what a router
         lets wait, where attempts that were given up may still be.
+    basic_reads : int
+        Basic reads that may be open at once, one message more apart; others wait.
     unreachable_s : float
         Time without a session with any router after which nothing is taken.
     silence_s : float
@@ -62,6 +64,7 @@ class ClientLimits:
     resubmissions: int = 16
     snapshot_reads: int = 4096
     snapshot_bytes: int = 2 << 20
+    basic_reads: int = 16_384
     unreachable_s: float = 2.0
     silence_s: float = 60.0
 

@@ -102,6 +102,11 @@ class QuorumWatch:
             return self._looked_s + self._look_s if self._is_asked else None
         return self._alone_since_s + self.patience_s
 
+    @property
+    def hopeless(self) -> NoQuorumError | None:
+        """Why nothing can be ordered now, if there is no hope."""
+        return self.error("no") if self.is_lost else None
+
     def error(self, applied: Literal["no", "unknown"]) -> NoQuorumError:
         """Give the error that says so, for an operation that had this effect."""
         if any(self._says_there.values()):

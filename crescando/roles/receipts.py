@@ -12,10 +12,10 @@ from typing import Any
 
 from crescando.client.base import Request
 from crescando.engine.statement import Kind
+from crescando.roles.direct import DirectReads
 from crescando.roles.flight import InFlight
 from crescando.roles.messages import Answered, Forget
 from crescando.roles.runs import Runs
-from crescando.roles.snapshot import SnapshotReads
 
 ANSWERED_STEP = 256
 """Owners are told when so many more outcomes have arrived, or all."""
@@ -48,7 +48,7 @@ class Receipts:
         self,
         waiting: deque[tuple[int, Request]],
         operations: Runs,
-        snapshots: SnapshotReads,
+        direct: DirectReads,
     ) -> tuple[list[int], list[InFlight]]:
         """Give what was called off: tokens of what was not sent, which is forgotten, and operations."""
         tokens, self._tokens = self._tokens, set()
@@ -58,7 +58,7 @@ class Receipts:
             kept = [each for each in waiting if each[0] not in gone]
             waiting.clear()
             waiting.extend(kept)
-        more, attempts = snapshots.take_some(tokens)
+        more, attempts = direct.take_some(tokens)
         sent = [each for each in operations.called(tokens) if each.is_read] + attempts
         self._numbers += [operation.number for operation in sent]
         return unsent + more, sent

@@ -125,6 +125,25 @@ class Runs:
             return None
         return self._record(run, number - run.first)
 
+    def is_open(self, number: int) -> bool:
+        """Say whether an operation has no outcome."""
+        run = self._run_of(number)
+        return run is not None and run.states[number - run.first] != CLOSED
+
+    def known(self, number: int) -> InFlight | None:
+        """Give the record of an operation if it has one."""
+        return self._records.get(number)
+
+    def take(self, numbers: Sequence[int]) -> list[Waiting]:
+        """Forget operations that have no outcome; gives what was asked."""
+        taken: list[Waiting] = []
+        for number in numbers:
+            run = self._run_of(number)
+            if run is not None and run.states[number - run.first] != CLOSED:
+                taken.append(run.taken[number - run.first])
+                del self[number]
+        return taken
+
     def __getitem__(self, number: int) -> InFlight:
         record = self.get(number)
         if record is None:

@@ -38,7 +38,7 @@ SPARED_MAX = 4096
 """Questions about exactly this replica that are remembered; far more than may be open."""
 
 NO_LEASE = "it holds no lease: no leader that a majority backs has answered it lately"
-"""Why nothing outside the order is shown."""
+"""Why nothing outside the order is shown (INV-11)."""
 
 
 class Layout(Protocol):

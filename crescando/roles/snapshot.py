@@ -17,13 +17,15 @@ whoever asks for more wait, instead of knocking one by one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 
 from crescando.client.base import Request
 from crescando.engine.statement import encode_call, encode_parameters, encode_shapes
 from crescando.process import earliest
+from crescando.roles.behind import Behind
 from crescando.roles.flight import InFlight
+from crescando.roles.runs import Waiting
 from crescando.routing.batch import HEADER_BYTES, Message, submission
 from crescando.routing.ecast.messages import Inject, ReadRefused
 from crescando.types import MessageKind, ProcessId
@@ -53,8 +55,7 @@ class _Read:
 
     token: int
     request: Request
-    written: int | None
-    """The number of the last write its session had requested before; None until it has one."""
+    behind: Behind
     give_up_s: float | None = None
     """When no more attempts are made; None before the first."""
     retry_s: float = RETRY_S
@@ -105,7 +106,6 @@ class SnapshotReads:
         self._pause_s = PAUSE_S
         self._paused_until_s = 0.0
         self._waiting: deque[_Read] = deque()
-        self._unnumbered: dict[int, list[_Read]] = {}
         self._later: list[tuple[float, _Read]] = []
         self._expired: list[int] = []
         self._attempts: dict[int, _Attempt] = {}
@@ -117,32 +117,9 @@ class SnapshotReads:
     def __len__(self) -> int:
         return len(self._waiting) + len(self._later) + len(self._attempts) + len(self._expired)
 
-    def request(self, token: int, request: Request, written: int) -> None:
-        """Take a read whose session's writes all have numbers, the last of them `written`."""
-        self._waiting.append(_Read(token, request, written))
-
-    def request_behind(self, token: int, request: Request, n_writes: int) -> None:
-        """Take a read that must see the first `n_writes` writes of its session, the last without a number."""
-        read = _Read(token, request, None)
-        self._waiting.append(read)
-        self._unnumbered.setdefault(n_writes, []).append(read)
-
-    @property
-    def awaits_number(self) -> bool:
-        """Whether some read waits for a write to be numbered."""
-        return bool(self._unnumbered)
-
-    def on_numbered(self, n_writes: int, number: int) -> None:
-        """Learn the number of a session's write, which was its `n_writes`-th."""
-        for read in self._unnumbered.pop(n_writes, ()):
-            read.written = number
-
-    def on_unsent(self, written: int) -> None:
-        """Learn that no write without a number will get one; the last that has is `written`."""
-        for reads in self._unnumbered.values():
-            for read in reads:
-                read.written = written
-        self._unnumbered.clear()
+    def request(self, asked: Iterable[Waiting], behind: Behind) -> None:
+        """Take reads that must see a write of their session, and all before it."""
+        self._waiting.extend(_Read(token, request, behind) for token, request in asked)
 
     # What becomes of attempts. Their flights are numbered below 0, as answers are.
 
@@ -152,6 +129,10 @@ class SnapshotReads:
         if attempt is None or attempt.flight.position not in (-1, at):
             return None
         return attempt.flight
+
+    def __contains__(self, number: int) -> bool:
+        """Whether an answer of a number belongs to an open attempt."""
+        return -number in self._attempts
 
     def finish(self, number: int) -> None:
         """Forget an attempt whose read has its outcome."""
@@ -229,7 +210,6 @@ class SnapshotReads:
         self._open_bytes = 0
         self._later.clear()
         self._waiting.clear()
-        self._unnumbered.clear()
         expired = self.take_expired()
         return expired + [read.token for read in reads]
 
@@ -305,11 +285,11 @@ class SnapshotReads:
         """
         room = min(self._batch_max, self._open_max - len(self._attempts))
         taken: list[tuple[_Read, bytes]] = []
-        written = self._waiting[0].written
+        written = self._waiting[0].behind.written
         if written is None:
             return taken
         n_bytes = self._open_bytes
-        while self._waiting and len(taken) < room and self._waiting[0].written == written:
+        while self._waiting and len(taken) < room and self._waiting[0].behind.written == written:
             request = self._waiting[0].request
             parameters = encode_parameters(request.shape, request.parameters)
             n_bytes += _weight(parameters)
@@ -337,7 +317,7 @@ class SnapshotReads:
             self._attempts[number] = _Attempt(read, flight, now_s + read.patience_s, n_bytes)
             self._open_bytes += n_bytes
         # One that has been taken from those that wait has a number to wait for.
-        written = reads[0][0].written or 0
+        written = reads[0][0].behind.written or 0
         return Inject(submission(messages, shared=encode_shapes(tuple(shapes))), seen, written)
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from crescando import wire
 from crescando.assembly import Assembly
-from crescando.client.base import ReadOutcome, WriteOutcome
+from crescando.client.base import Isolation, ReadOutcome, WriteOutcome
 from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.engine.base import Engine
 from crescando.process import ProcessCore
@@ -42,7 +42,7 @@ from crescando.spec import ClusterSpec
 from crescando.testing.factories import Factories
 from crescando.testing.faults import Fault
 from crescando.testing.held import Sample, sample
-from crescando.testing.isolation import Asked
+from crescando.testing.isolation import Asked, Told
 from crescando.testing.order import with_small_slices
 from crescando.testing.trace import RecordedBroadcast, RecordedMulticast
 from crescando.testing.workload import SCHEMA, Step, Workload
@@ -67,7 +67,7 @@ class ClientScript:
     numbers: dict[int, int] = field(default_factory=dict)
     """The message number, the last one if sent again, of each token that was submitted."""
     asked: dict[int, Asked] = field(default_factory=dict)
-    """What was known when each snapshot read was asked for."""
+    """What was known when each read outside the order was asked for."""
     seen: int = -1
     """The highest position that the client has been told."""
     only_reads: bool = False
@@ -124,7 +124,7 @@ class SimulatedCluster(World):
         self.clients: dict[ProcessId, ClientScript] = {}
         self.outcomes: dict[tuple[ProcessId, int], Outcome] = {}
         self.stable: set[tuple[ProcessId, int]] = set()
-        self.told = -1
+        self.told = Told()
         self.samples: list[Sample] = []
         self._executed: dict[ProcessId, int] = {}
         # Its own source: how often anybody looks changes nothing of the run.
@@ -204,12 +204,20 @@ class SimulatedCluster(World):
             if script.only_reads and not step.is_read:
                 continue
             script.steps[script.next_token] = step
-            if step.is_read and script.rng.random() < 0.4:
-                request = msgspec.structs.replace(request, isolation="snapshot")
-                script.asked[script.next_token] = Asked(script.seen, self.told)
+            isolation = self._isolation(script) if step.is_read else "sequential"
+            if isolation != "sequential":
+                request = msgspec.structs.replace(request, isolation=isolation)
+                lease_s = self.spec.super_.suspicion_s / 2 if isolation == "basic" else 0.0
+                told = self.told.by(self.time.now_s() - lease_s)
+                script.asked[script.next_token] = Asked(isolation, script.seen, told)
             script.core.request(script.next_token, request)
             script.next_token += 1
         self.nodes[script.core.me].pump.need_turn()
+
+    def _isolation(self, script: ClientScript) -> Isolation:
+        """Draw how a read is placed."""
+        drawn = script.rng.random()
+        return "snapshot" if drawn < 0.4 else "basic" if drawn < 0.65 else "sequential"
 
     def _scratch_message(self, script: ClientScript) -> Any:
         """Give a configuration message about tables that nothing else uses."""
@@ -237,8 +245,8 @@ class SimulatedCluster(World):
                 elif isinstance(completion.outcome, ReadOutcome | WriteOutcome):
                     self.outcomes[key] = completion.outcome
                     script = self.clients[core.me]
-                    script.seen = max(script.seen, completion.outcome.position)
-                    self.told = max(self.told, script.seen)
+                    script.seen = max(script.seen, completion.outcome.latest)
+                    self.told.tell(script.seen, self.time.now_s())
 
     def _look_at(self, core: Storage) -> None:
         """Take a sample of an engine that has executed something since the last one."""

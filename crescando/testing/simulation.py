@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from crescando.client.base import Isolation, ReadOutcome
 from crescando.engine.base import Engine
 from crescando.routing.ecast.router import Router
 from crescando.routing.rubberband.config import Rubberband
@@ -25,7 +26,7 @@ from crescando.testing.cluster import SimulatedCluster
 from crescando.testing.factories import Factories
 from crescando.testing.faults import KINDS, Fault, draw_faults
 from crescando.testing.held import answered, check_samples, rows_in
-from crescando.testing.isolation import check_snapshots
+from crescando.testing.isolation import Asked, Key, check_direct_reads
 from crescando.testing.judge import ConfigJudge, Judge, Judgement, judge_order
 from crescando.testing.layouts import Layouts, layouts_of
 from crescando.testing.verdict import Verdict
@@ -192,7 +193,7 @@ def judge_cluster(
     ordered = {key: outcome for key, outcome in world.outcomes.items() if key not in asked}
     found, model = check_outcomes(q, world.workload, ordered, steps)
     violations += found
-    violations += check_snapshots(
+    violations += check_direct_reads(
         q, world.workload, outcomes=world.outcomes, steps=steps, asked=asked, numbers=numbers
     )
     violations += [
@@ -218,10 +219,19 @@ def judge_cluster(
         "appended": len(q.appended),
         "outcomes": len(world.outcomes),
         "errors": sum(isinstance(outcome, Exception) for outcome in world.outcomes.values()),
-        "snapshot_reads": sum(not isinstance(world.outcomes.get(key), Exception | None) for key in asked),
+        "snapshot_reads": _n_answered(world, asked, "snapshot"),
+        "basic_reads": _n_answered(world, asked, "basic"),
         "resubmitted": sum(script.core.resubmitted for script in world.clients.values()),
     }
     return Verdict(world.seed, violations, faults, counted, trace.digest(), world.time.now_s())
+
+
+def _n_answered(world: SimulatedCluster, asked: Mapping[Key, Asked], isolation: Isolation) -> int:
+    """Give how many reads of an isolation have an answer."""
+    return sum(
+        known.isolation == isolation and isinstance(world.outcomes.get(key), ReadOutcome)
+        for key, known in asked.items()
+    )
 
 
 def _check_answers(world: SimulatedCluster, correct: set[ProcessId]) -> Violations:

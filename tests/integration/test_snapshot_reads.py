@@ -8,7 +8,7 @@ import pytest
 
 import crescando
 from crescando import agg, col
-from crescando.errors import NoQuorumError, StatementError, UnknownTableError
+from crescando.errors import NoQuorumError, UnknownTableError
 from tests.integration.stores import N_COUNTERS, with_counters
 
 
@@ -40,11 +40,6 @@ def test_every_kind_of_read_takes_an_isolation() -> None:
         assert [handle.result().rows() for handle in get.many([(1,), (2,)])] == [[(1,)], [(2,)]]
         totals = table.prepare_aggregate("k < ?", isolation="snapshot", n=agg.count())
         assert totals((5,)).result().rows() == [(5,)]
-
-
-def test_an_unknown_isolation_is_refused_before_anything_is_sent() -> None:
-    with with_counters() as store, pytest.raises(StatementError, match="'sequential' or 'snapshot'"):
-        store.table("counters").count(isolation="basic")  # type: ignore[arg-type]
 
 
 def test_a_table_made_anew_is_found_and_a_dropped_one_missed() -> None:

@@ -29,6 +29,7 @@ from crescando.roles.limits import ClientLimits
 from crescando.roles.messages import Answered, Attach, Inquire, Inquired, Ping, Pong, Queued, ReadReplica
 from crescando.routing.base import ExpelledEvent, NotStable, StableEvent
 from crescando.routing.ecast.messages import ConfigRequest, ConfigState, Welcome
+from crescando.routing.rubberband import Rubberband
 from crescando.schema import DataType
 from crescando.types import FULL_RING, RING_MAX, KeyRange, MessageKind, ProcessId, Scope
 from tests.roles.stage import ScriptedMulticast, sent
@@ -47,7 +48,14 @@ class Desk:
 
     def __init__(self, limits: ClientLimits = LIMITS, *, connected: Sequence[ProcessId] = (S0, S1)) -> None:
         self.multicast = ScriptedMulticast(ROUTER)
-        self.core = Client(ME, multicast=self.multicast, storages=(S0, S1), join=b"join", limits=limits)
+        self.core = Client(
+            ME,
+            multicast=self.multicast,
+            storages=(S0, S1),
+            join=b"join",
+            config_type=Rubberband,
+            limits=limits,
+        )
         self.now_s = 0.0
         self.told: dict[int, list[Completion]] = {}
         self.core.on_start(0.0)

@@ -18,17 +18,17 @@ A read is never sent twice by one router.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-import msgspec
 import numpy as np
 
 from crescando.consensus.base import Ballot
 from crescando.process import earliest
-from crescando.routing.base import Config, Refusal, Route, Routes, route
-from crescando.routing.batch import I64, Delivery, Submission, fault_of
+from crescando.routing.avoiding import best_routes
+from crescando.routing.base import Config, Refusal
+from crescando.routing.batch import Delivery, Submission, fault_of
 from crescando.routing.ecast.allowance import Allowance
 from crescando.routing.ecast.limits import RouterLimits
 from crescando.routing.ecast.messages import DeliverRead, Inject, ReadRefused
@@ -39,14 +39,12 @@ from crescando.types import MessageKind, ProcessId, instance_of
 
 C = TypeVar("C", bound=Config)
 
-ALTERNATIVES = 8
-"""Replica offsets tried for a read that its own one leads to a busy or lost destination."""
-
 _IDLE, _BUSY, _FULL, _UNREACHABLE = 0, 1, 2, 3
 
 _NOBODY = Refusal("no owner of some range has a session with the router")
 _CROWDED = Refusal("too many reads wait for an owner of some range")
-_PASSING = frozenset({_NOBODY, _CROWDED})
+_REFUSALS = {_FULL: _CROWDED, _UNREACHABLE: _NOBODY}
+_PASSING = frozenset(_REFUSALS.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +235,7 @@ class Reads(Generic[C]):
                 found = ranks[process] = self._rank(process, outboxes)
             return found
 
-        routes = _best_routes(mseq.config, reads, rank)
+        routes = best_routes(mseq.config, reads, rank, _REFUSALS)
         for number, target in enumerate(routes.routes):
             if not isinstance(target, Refusal):
                 continue
@@ -286,28 +284,6 @@ def _may_run(client: ProcessId, inject: Inject, mseq: MSeq[C]) -> bool:
         and inject.seen <= mseq.position
         and inject.written <= mseq.learned_of(client)
     )
-
-
-def _best_routes(config: Config, reads: Submission, rank: Callable[[ProcessId], int]) -> Routes:
-    """Route reads by the first replica offset, from their own on, that leads to no busy process."""
-    n = len(reads)
-    targets: list[Route] = [_NOBODY]
-    choice: I64 = np.zeros(n, np.int64)
-    best: I64 = np.full(n, _UNREACHABLE, np.int64)
-    for shift in range(ALTERNATIVES):
-        offsets = reads.replica_offset + np.uint32(shift)
-        routes = route(config, msgspec.structs.replace(reads, replica_offset=offsets), 0, n)
-        for number, target in enumerate(routes.routes):
-            # A refusal is final; no other offset would change it.
-            served = () if isinstance(target, Refusal) else target
-            reached = max(map(rank, served), default=_IDLE)
-            better = np.flatnonzero((routes.group == number) & (best > reached))
-            if len(better):
-                best[better], choice[better] = reached, len(targets)
-                targets.append(_CROWDED if reached == _FULL else target)
-        if not best.any():
-            break
-    return Routes(choice, tuple(targets))
 
 
 def _numbers(reads: Submission) -> list[int]:
