@@ -114,9 +114,13 @@ class Town:
             for client in (ALICE, BOB):
                 host.core.on_message(client, Attach(), 0.0)
         self.sessions: set[frozenset[ProcessId]] = set()
+        self.cut: set[frozenset[ProcessId]] = set()
+        """Pairs of processes that cannot have a session."""
         self.channels: dict[tuple[ProcessId, ProcessId], deque[Any]] = {}
         self.expected: dict[tuple[ProcessId, int], dict[KeyRange, int]] = {}
         """What each write did, arc by arc."""
+        self.cuts: dict[tuple[ProcessId, int], frozenset[KeyRange]] = {}
+        """How the ring was cut where each write was ordered."""
         self.answers: dict[tuple[ProcessId, ProcessId, int], Any] = {}
         """What each read must answer, by storage process, sender and number."""
         self.reported: dict[tuple[ProcessId, int], list[tuple[KeyRange, int]]] = {}
@@ -215,6 +219,7 @@ class Town:
                 for report in written.reports():
                     for count in report.counts:
                         found[count.key_range] = found.get(count.key_range, 0) + count.affected
+        self.cuts[message.sender, message.number] = frozenset(found)
         # An engine tells of every arc it holds, but the order sends a write only where it may matter.
         self.expected[message.sender, message.number] = {
             arc: affected for arc, affected in found.items() if common([arc], request.ranges)
@@ -274,7 +279,7 @@ class Town:
             other = self.hosts.get(peer)
             if other is None:
                 continue
-            if not other.is_alive:
+            if not other.is_alive or frozenset((host.me, peer)) in self.cut:
                 host.core.on_refused(peer, self.now_s)
             elif frozenset((host.me, peer)) not in self.sessions:
                 self.sessions.add(frozenset((host.me, peer)))
@@ -437,6 +442,7 @@ class Town:
                     found.update(once)
             for arc, affected in found.items():
                 assert expected.get(arc, affected) == affected, (host.me, number, arc)
+                assert not found or arc in self.cuts[sender, number], (host.me, number, arc, "cut")
             for arc in expected:
                 if any(a.low <= arc.high and arc.low <= a.high for a in owned):
                     assert covers(tuple(sorted(found)), (arc,)), (host.me, number, arc)
