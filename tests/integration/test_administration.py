@@ -20,11 +20,12 @@ from crescando.errors import (
     DeadlineError,
     MoveDroppedError,
     NoQuorumError,
+    RefusedError,
     SpecError,
     StatementError,
 )
 from crescando.roles.super import SuperTiming
-from crescando.routing.rubberband.happenings import Began, Dropped, Joined, TableChanged
+from crescando.routing.rubberband.happenings import Began, Dropped, Joined, Left, TableChanged
 from crescando.spec import ClusterSpec
 from crescando.types import ProcessId
 from tests.integration.stores import COUNTERS, N_COUNTERS, with_counters
@@ -254,6 +255,37 @@ def test_a_deadline_ends_the_wait_and_nothing_else(patient: crescando.Store[Clus
         move.result(-1)
 
     assert len(patient.cluster.status().changes) == 1
+
+
+def test_a_standby_and_a_super_are_removed(store: crescando.Store[Cluster]) -> None:
+    newcomer = store.cluster.start_storage()
+
+    store.cluster.remove(newcomer)
+    store.cluster.remove("u3")
+
+    status = store.cluster.status()
+    assert status.standbys == ()
+    assert [each.process.node for each in status.supers if each.is_alive] == ["u1", "u2"]
+    told = [event.what for event in store.cluster.events(timeout_s=0.3)]
+    assert told[-2:] == [Left(newcomer), Left(ProcessId("super", "u3", 1))]
+
+
+def test_who_holds_a_position_or_has_a_part_is_not_removed(patient: crescando.Store[Cluster]) -> None:
+    with pytest.raises(RefusedError, match="while it holds a ring position"):
+        patient.cluster.remove("s2")
+    with pytest.raises(SpecError, match="is called s9"):
+        patient.cluster.remove("s9")
+    idle, newcomer = patient.cluster.start_storage(), patient.cluster.start_storage()
+    patient.cluster.kill(idle)
+    patient.cluster.expand(idle, at=7)
+    wait_for(lambda: bool(patient.cluster.status().changes), "the change is under way", SECONDS)
+    patient.cluster.rebalance("s1", at=1 << 40)
+    patient.cluster.expand(newcomer, at=9)
+    wait_for(lambda: len(patient.cluster.status().changes) == 3, "they are queued", SECONDS)
+
+    with pytest.raises(RefusedError, match="has a part in a change"):
+        patient.cluster.remove(newcomer)
+    assert newcomer in patient.cluster.config().storages
 
 
 # Events.
