@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from crescando.administration.events import Chronicle
 from crescando.administration.plans import MovePlan, describe, plan_of
+from crescando.administration.progress import Progress, State, progress_of
 from crescando.administration.questions import Questions, Weighed
 from crescando.administration.wishes import Wish
 from crescando.backend import LoopBackend
@@ -35,6 +35,7 @@ from crescando.routing.rubberband.keyspace import (
     Transformation,
 )
 from crescando.routing.rubberband.messages import DropChange, MessageId, Reconfigure
+from crescando.routing.rubberband.placement import Weight
 from crescando.routing.rubberband.ring import Ring
 
 ATTEMPTS = 5
@@ -48,57 +49,6 @@ ORDER_S = 60.0
 
 LOOKS = 20
 """How often the end of a move is asked of the supers before it is taken from the configuration."""
-
-State = Literal["planning", "queued", "copying", "done", "dropped", "failed"]
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a move is.
-
-    Attributes
-    ----------
-    state : str
-        ``planning`` until it is ordered, ``queued`` behind others, ``copying``, and what it
-        ended as: ``done``, ``dropped``, or ``failed`` if it never began.
-    copies, ready : int
-        Copies that the move consists of, and those that have arrived.
-    rows, rows_total : int
-        Rows that have arrived, and those that were to go, as they were weighed when it was planned.
-    n_bytes, bytes_total : int
-        The same in bytes, about.
-    eta_s : float or None
-        When to expect the end, in seconds; None as long as nobody can tell.
-    blocker : str
-        What it waits for.
-    """
-
-    state: State = "planning"
-    copies: int = 0
-    ready: int = 0
-    rows: int = 0
-    rows_total: int = 0
-    n_bytes: int = 0
-    bytes_total: int = 0
-    eta_s: float | None = None
-    blocker: str = ""
-
-    @property
-    def percent(self) -> float:
-        """How much of it is done, from 0 to 100."""
-        if self.state == "done":
-            return 100.0
-        if self.bytes_total:
-            return min(99.9, 100.0 * self.n_bytes / self.bytes_total)
-        return min(99.9, 100.0 * self.ready / self.copies) if self.copies else 0.0
-
-    def __str__(self) -> str:
-        told = f"{self.state}, {self.percent:.0f} %"
-        if self.rows_total:
-            told += f", {self.rows:,} of {self.rows_total:,} rows"
-        if self.eta_s is not None:
-            told += f", {self.eta_s:.0f} s left"
-        return told + (f"; waits for {self.blocker}" if self.blocker else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,9 +221,10 @@ class Moves:
 
     # Following.
 
-    def progress(self) -> dict[MessageId, Progress]:
-        """Give how far the moves are that are followed."""
-        return {change: move.progress for change, move in self._followed.items()}
+    def planned(self, change: MessageId) -> tuple[Weight, ...]:
+        """Give what the copies of a change weigh, if it is followed."""
+        move = self._followed.get(change)
+        return () if move is None or move.plan is None else move.plan.weights
 
     def look(self) -> float | None:
         """See how far the moves are; gives the time until the next look, None if there is none to follow."""
@@ -289,23 +240,16 @@ class Moves:
             # A new leader has not learned yet what the one before it told.
             return POLL_S
         self._position = position
+        told = self._questions.copies(config.changes)
         under_way = {change.id: place for place, change in enumerate(config.changes)}
         for change, move in list(self._followed.items()):
             place = under_way.get(change)
             if place is None:
                 self._conclude(change, move, config)
             else:
-                self._describe(move, config.changes[place], place)
+                assert move.plan is not None
+                move.progress = progress_of(config.changes[place], place, told, move.plan.weights)
         return POLL_S if self._followed else None
-
-    def _describe(self, move: Move, change: Change, place: int) -> None:
-        move.progress = replace(
-            move.progress,
-            state="queued" if place else "copying",
-            copies=len(change.copies),
-            ready=len(change.ready),
-            blocker="the change before it" if place and change.is_complete else "",
-        )
 
     def _conclude(self, change: MessageId, move: Move, config: Rubberband) -> None:
         """Tell what has become of a move that is under way no more."""

@@ -106,6 +106,11 @@ class MovePlan:
         return sum(copy.n_bytes for copy in self.copies)
 
     @property
+    def weights(self) -> tuple[Weight, ...]:
+        """Rows and bytes of each copy."""
+        return tuple((copy.rows, copy.n_bytes) for copy in self.copies)
+
+    @property
     def instructions(self) -> tuple[Copy, ...]:
         """The instruction list, as it is ordered."""
         return tuple(Copy(copy.sender, copy.receiver, copy.scope) for copy in self.copies)

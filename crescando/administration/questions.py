@@ -14,17 +14,23 @@ from functools import partial
 from typing import Any
 
 from crescando.administration.plans import MovePlan, plan_for
+from crescando.administration.progress import Copying
 from crescando.administration.wishes import Wish
 from crescando.backend import LoopBackend
 from crescando.errors import CrescandoError, DeadlineError, RefusedError
 from crescando.naming import Name, identify
+from crescando.roles.copy_messages import AskCopies, CopiesTold, CopyId, CopyProgress
 from crescando.roles.messages import Retire, Retires, Weigh, Weighs
+from crescando.routing.rubberband.changes import Changes
 from crescando.routing.rubberband.config import Rubberband
 from crescando.routing.rubberband.placement import Weight, Weights, cut, cut_at
 from crescando.types import KeyRange, ProcessId
 
 ANSWER_S = 5.0
 """How long an answer is waited for; a new leader is there by then."""
+
+COPIES_S = 0.5
+"""How long receivers are waited for that are asked how copies get on."""
 
 PARTS = 16
 """Parts in which an arc is weighed, and again each part in which much lies."""
@@ -134,6 +140,23 @@ class Questions:
             if time.monotonic() > deadline_s:
                 raise DeadlineError(f"{process} has not left within {timeout_s:.1f} s")
             time.sleep(RETIRE_POLL_S)
+
+    def copies(self, changes: Changes) -> Copying:
+        """Ask the receivers of changes how their copies get on."""
+        receivers = {copy.receiver for change in changes for copy in change.copies}
+        asked = {receiver: self._backend().ask(receiver, AskCopies) for receiver in sorted(receivers)}
+        deadline_s = time.monotonic() + COPIES_S
+        found: dict[CopyId, CopyProgress] = {}
+        silent: set[ProcessId] = set()
+        for receiver, future in asked.items():
+            try:
+                told = answer(future, deadline_s - time.monotonic(), str(receiver))
+            except CrescandoError:
+                silent.add(receiver)
+                continue
+            if isinstance(told, CopiesTold):
+                found.update((each.copy, each) for each in told.incoming)
+        return Copying(found, frozenset(silent))
 
     def _weigh(
         self, config: Rubberband, ranges: Iterable[KeyRange], silent: set[str]

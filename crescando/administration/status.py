@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from crescando.administration.moves import Progress
 from crescando.administration.plans import describe, share
+from crescando.administration.progress import Progress
 from crescando.administration.wishes import standbys
 from crescando.routing.rubberband.config import Rubberband
 from crescando.routing.rubberband.keyspace import Transformation
@@ -87,7 +87,7 @@ class ChangeStatus:
     copies, ready : int
         Copies that it consists of, and those that have arrived.
     progress : Progress or None
-        More of it, if this administrator follows it.
+        More of it, as far as its receivers tell.
     """
 
     change: MessageId
@@ -222,7 +222,7 @@ def status_of(
     is_alive : mapping
         What else is known of storage processes and supers than that they are members.
     progress : mapping
-        How far the changes under way are, as far as they are followed.
+        How far the changes under way are.
     stale : str
         Why the configuration is not the present one.
     """

@@ -14,6 +14,7 @@ from typing import Any
 from crescando.administration.events import Chronicle, EventStream
 from crescando.administration.moves import Move, Moves
 from crescando.administration.plans import MovePlan, describe
+from crescando.administration.progress import Progress, progress_of
 from crescando.administration.questions import Questions
 from crescando.administration.status import ClusterStatus, ProcessStatus, by_role, status_of
 from crescando.administration.wishes import Action, Wish
@@ -24,8 +25,9 @@ from crescando.client.handles import ControlHandle
 from crescando.client.waiting import TIMEOUT_S_DEFAULT
 from crescando.errors import ClosedError, CrescandoError
 from crescando.naming import Name
-from crescando.routing.rubberband.changes import Change
+from crescando.routing.rubberband.changes import Change, Changes
 from crescando.routing.rubberband.config import Rubberband
+from crescando.routing.rubberband.messages import MessageId
 from crescando.types import NO_POSITION, ProcessId
 
 SESSION = "administration"
@@ -204,9 +206,17 @@ class Administration:
             lead_router=lead,
             routers=self._known_routers(),
             is_alive={status.process: status for status in self._known()},
-            progress=self._moves.progress(),
+            progress=self._progress(self._last.changes),
             stale=stale,
         )
+
+    def _progress(self, changes: Changes) -> dict[MessageId, Progress]:
+        """Give how far changes under way are."""
+        told = self._questions.copies(changes)
+        return {
+            change.id: progress_of(change, place, told, self._moves.planned(change.id))
+            for place, change in enumerate(changes)
+        }
 
     def _known_routers(self) -> tuple[ProcessStatus, ...]:
         """Give the routers, as this administrator's client hears of them."""
