@@ -130,12 +130,14 @@ class Questions:
         process = identify(name, sorted(config.storages | config.supers), "storage process or super")
         told = self._backend().ask(process, Retire)
         while True:
-            if told.done() and told.exception() is None and isinstance(refused := told.result(), Retires):
+            # Looked at before the configuration is: one that has left has gone away too.
+            fault = told.exception() if told.done() else None
+            if told.done() and fault is None and isinstance(refused := told.result(), Retires):
                 raise RefusedError(refused.refusal)
             _, config = self.layout(max(0.0, deadline_s - time.monotonic()))
             if not config.is_member(process):
                 return process
-            if told.done() and (fault := told.exception()) is not None:
+            if fault is not None:
                 raise CrescandoError(f"{process} cannot be asked to leave: {fault}") from fault
             if time.monotonic() > deadline_s:
                 raise DeadlineError(f"{process} has not left within {timeout_s:.1f} s")

@@ -46,7 +46,7 @@ class HealingPolicy:
         If it cannot be: the text names the setting and the mend.
     """
 
-    action: str = "wait"
+    action: str = "replace"
     delay_s: float = 1.0
     shrink_after_s: float = 30.0
 

@@ -130,8 +130,8 @@ def test_nothing_is_submitted_while_no_router_leads() -> None:
     assert len(ward.pass_time(0.5)) == 1
 
 
-def test_a_policy_of_waiting_is_the_default() -> None:
-    watch = Watch(me=FIRST)
+def test_a_policy_of_waiting_leaves_it_to_an_administrator() -> None:
+    watch = Watch(me=FIRST, healing=HealingPolicy("wait"))
     watch.deliver(NEW, Join(NEW))
     watch.deliver(ME, Suspect(S0))
     watch.deliver(PEER, Suspect(S0))
