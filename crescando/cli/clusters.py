@@ -66,6 +66,30 @@ def add_to(commands: Any) -> None:
     status.add_argument("--watch", nargs="?", type=float, const=WATCH_S, metavar="SECONDS", help="go on")
     status.set_defaults(run=_status)
 
+    doctor = commands.add_parser(
+        "doctor",
+        help="look for what is wrong, or will be, with a cluster and this host, and say what mends it",
+    )
+    add_file(doctor)
+    doctor.set_defaults(run=_doctor)
+
+
+def _doctor(parsed: argparse.Namespace) -> int:
+    from crescando.nodes.doctor import examine
+
+    file, folder = find_file(parsed.file)
+    with chdir(folder):
+        findings = examine(file, client=ADMIN)
+    is_well = all(finding.grade != "fault" for finding in findings)
+    if parsed.json:
+        told = [
+            {name: getattr(each, name) for name in ("what", "grade", "text", "mend")} for each in findings
+        ]
+        print(json.dumps({"is_well": is_well, "findings": told}))
+    else:
+        print("\n".join(map(str, findings)))
+    return 0 if is_well else 1
+
 
 def add_file(command: argparse.ArgumentParser) -> None:
     """Add what every command that looks at a cluster takes."""
