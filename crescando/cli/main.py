@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 
-from crescando.cli import certs, clusters
+from crescando.cli import certs, clusters, elastic
 from crescando.errors import CrescandoError
 
 QUICK_ROWS, QUICK_OPERATIONS = 20_000, 3_000
@@ -72,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.set_defaults(run=_demo)
     certs.add_to(commands)
     clusters.add_to(commands)
+    elastic.add_to(commands)
     return parser
 
 

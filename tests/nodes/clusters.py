@@ -25,20 +25,23 @@ def free_ports(n: int) -> list[int]:
 
 
 def write_cluster(
-    folder: Path, *, routers: int = 3, storages: int = 4, supers: int = 3, more: str = ""
+    folder: Path,
+    *,
+    routers: int = 3,
+    storages: int = 4,
+    supers: int = 3,
+    standby: int = 0,
+    action: str = "wait",
 ) -> ClusterFile:
     """Write a cluster file with free ports, and make its authority."""
-    nodes = [
-        f"{letter}{i}"
-        for letter, n in (("r", routers), ("s", storages), ("u", supers))
-        for i in range(1, n + 1)
-    ]
+    groups = (("r", routers), ("s", storages + standby), ("u", supers))
+    nodes = [f"{letter}{i}" for letter, n in groups for i in range(1, n + 1)]
     ports = free_ports(len(nodes))
     path = folder / "cluster.toml"
     path.write_text(
         f"[cluster]\nname = 'test'\nreplication = {min(3, storages)}\ncertificates = '{folder / 'certs'}'\n"
-        f"[routers]\ncount = {routers}\n[storages]\ncount = {storages}\n[supers]\ncount = {supers}\n{more}\n"
-        + "[addresses]\n"
+        f"[routers]\ncount = {routers}\n[storages]\ncount = {storages}\nstandby = {standby}\n"
+        f"[supers]\ncount = {supers}\n[healing]\naction = '{action}'\n[addresses]\n"
         + "".join(f"{node} = '127.0.0.1:{port}'\n" for node, port in zip(nodes, ports, strict=True))
     )
     Authority.create(folder / "certs", cluster="test")

@@ -36,7 +36,7 @@ def file(folder: Path) -> Iterator[ClusterFile]:
     """A whole cluster, started and ended by the commands."""
     before = Path.cwd()
     os.chdir(folder)
-    file = write_cluster(folder)
+    file = write_cluster(folder, standby=1, action="replace")
     try:
         assert main(["up", "-d", "--timeout", str(PATIENCE_S)]) == 0
         try:
@@ -152,6 +152,45 @@ def test_killed_processes_are_missed_by_nobody_and_come_back(
             "a member",
         )
         assert table.insert([{"key": written}]).result(PATIENCE_S).affected == 1
+
+
+def test_the_ring_heals_and_is_changed_from_the_command_line(
+    file: ClusterFile, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with crescando.connect(url(file), tls=folder / "certs") as store:
+
+        def ring() -> list[str]:
+            return sorted(map(str, store.cluster.config().ring.processes))
+
+        def standbys() -> set[str]:
+            return {str(process) for process in store.cluster.config().storages} - set(ring())
+
+        # The standby has the place of the one that was killed, which stands by in its second life.
+        until(lambda: ring() == ["storage/s1#1", "storage/s3#1", "storage/s4#1", "storage/s5#2"], "healed")
+        until(lambda: standbys() == {"storage/s2#2"}, "the killed one stands by")
+        table = store.table("kept")
+        n_rows = len(table.select().rows())
+        assert main(["plan", "expand", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["refusal"] == ""
+        assert main(["expand", "s2", "--json"]) == 0
+        assert len(ring()) == 5
+        assert main(["contract", "s1", "--json"]) == 0
+        assert ring() == ["storage/s2#2", "storage/s3#1", "storage/s4#1", "storage/s5#2"]
+        capsys.readouterr()
+        assert main(["contract", "s9"]) == 2
+        assert "s9" in capsys.readouterr().err
+        assert main(["ring"]) == 0
+        assert "on standby: storage/s1#1" in capsys.readouterr().out
+        assert main(["moves"]) == 0
+        assert main(["top", "--times", "1"]) == 0
+        assert "storage/s2#2" in capsys.readouterr().out
+
+        held: dict[object, list[object]] = {}
+        for process, key_range in store.cluster.replicas("kept"):
+            rows = sorted(store.cluster.read_replica(process, key_range, "kept").rows())
+            held.setdefault(key_range, []).append(rows)
+        assert all(len(copies) == 3 and copies[0] == copies[1] == copies[2] for copies in held.values())
+        assert sum(len(copies[0]) for copies in held.values()) == n_rows == len(table.select().rows())
 
 
 def test_status_tells_of_a_node_that_hangs(file: ClusterFile, capsys: pytest.CaptureFixture[str]) -> None:
