@@ -4,7 +4,9 @@ Rules of the file: a stream is a thread with a session of its own. Every write i
 kept with its place in the order and what it said it did, every read with its
 place and what it showed; whatever raises is kept too. Afterwards all writes are
 carried out one after the other on a dict, and each count, each answer and each
-replica must be what the dict says. Nothing of the store decides what is right.
+replica must be what the dict says. Of a read whose owners answered at positions
+of their own, each row must be as it was at one of these. A session's reads never
+go back. Nothing of the store decides what is right.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import random
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import crescando
@@ -40,7 +42,34 @@ WIDTH = 40
 BATCH = 16
 
 Row = tuple[int, int, int, str | None]
-Rows = dict[int, Row]
+
+
+class Rows(dict[int, Row]):
+    """Rows by their key, and everything that each of them has been, from which position on."""
+
+    def __init__(self, rows: dict[int, Row]) -> None:
+        super().__init__(rows)
+        self.position = -1
+        self.past: dict[int, list[tuple[int, Row | None]]] = defaultdict(list)
+        for k, row in rows.items():
+            self.past[k].append((-1, row))
+
+    def __setitem__(self, k: int, row: Row) -> None:
+        super().__setitem__(k, row)
+        self.past[k].append((self.position, row))
+
+    def remove(self, k: int) -> int:
+        """Delete a row; gives how many there were."""
+        if super().pop(k, None) is None:
+            return 0
+        self.past[k].append((self.position, None))
+        return 1
+
+    def within(self, k: int, first: int, last: int) -> list[Row | None]:
+        """Give everything that a row was at some position of a range, None for absent."""
+        past = [(-1, None), *self.past.get(k, ())]
+        old = [row for position, row in past if position <= first][-1]
+        return [old, *(row for position, row in past if first < position <= last)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +90,10 @@ class Done:
     text: str
     judge: Callable[[Rows], str]
     """Carries out a write, or looks at what a read showed; gives what is wrong."""
+    latest: int = -1
+    """Of a read whose parts have positions of their own, the last of these."""
+    told: int = -1
+    """The highest position that its session had been told of when it was asked for."""
 
 
 class Mixed:
@@ -83,7 +116,7 @@ class Mixed:
         self.n_rows = n_rows
         self.faults: list[str] = []
         self.done: list[Done] = []
-        self._rows: Rows = {k: (k, 0, k % GROUPS, f"name {k % 97}") for k in range(n_rows)}
+        self._rows = Rows({k: (k, 0, k % GROUPS, f"name {k % 97}") for k in range(n_rows)})
         self._stop = threading.Event()
         table = store.create_table(SCHEMA)
         table.insert([dict(zip(COLUMNS, row, strict=True)) for row in self._rows.values()]).result(60)
@@ -116,12 +149,14 @@ class Mixed:
 
     def _run(self, name: str, step: Callable[[Table, random.Random], list[Done]], rng: random.Random) -> None:
         table = self.store.session(name, timeout_s=120).table(SCHEMA.name)
+        told = -1
         while not self._stop.is_set():
             try:
-                done = step(table, rng)
+                done = [replace(each, told=told) for each in step(table, rng)]
             except Exception as error:  # noqa: BLE001  # Whatever it is, it is a finding.
                 self.faults.append(f"{name}: {type(error).__name__}: {error}")
                 return
+            told = max(told, *(max(each.position, each.latest) for each in done))
             self.done += done
             self.counts[name] += len(done)
 
@@ -149,7 +184,7 @@ class Mixed:
             return Write(_rename(keys, text), f"name = {text!r} where k in {keys}"), handle
         if n == 2:
             handle = table.delete("k = ?", (k,))
-            return Write(lambda rows: int(rows.pop(k, None) is not None), f"delete {k}"), handle
+            return Write(lambda rows: rows.remove(k), f"delete {k}"), handle
         if n < 6:
             row = (k, amount, rng.randrange(GROUPS), f"new {amount}")
             handle = table.upsert([dict(zip(COLUMNS, row, strict=True))])
@@ -171,9 +206,18 @@ class Mixed:
             )
             shown = between.result()
             summed = total.result()
+            rows, sums = shown.rows(), summed.rows()
+            judges = [_same_rows(k, rows), _same_sum(g, sums)]
+            if shown.position < shown.latest:
+                judges[0] = _rows_within(k, rows, shown.position, shown.latest)
+            if summed.position < summed.latest:
+                # Of a sum nobody can tell which of its parts is of when.
+                judges[1] = _no_judge
             return [
-                Done(shown.position, True, level, f"rows of {k} and on", _same_rows(k, shown.rows())),
-                Done(summed.position, True, level, f"sum of group {g}", _same_sum(g, summed.rows())),
+                Done(answer.position, True, level, text, judge, answer.latest)
+                for answer, text, judge in zip(
+                    (shown, summed), (f"rows of {k} and on", f"sum of group {g}"), judges, strict=True
+                )
             ]
 
         return read
@@ -195,18 +239,16 @@ class Mixed:
 
     def _replayed(self) -> Iterator[str]:
         """Carry out all writes in their order, and look at each answer where it belongs."""
-        last: dict[str, int] = {}
         positions = [each.position for each in self.done if not each.is_read]
         if len(set(positions)) < len(positions):
             yield "two writes have one position"
-        for each in sorted(self.done, key=lambda each: (each.position, each.is_read)):
+        for each in sorted(self.done, key=lambda each: (max(each.position, each.latest), each.is_read)):
+            self._rows.position = each.position
             fault = each.judge(self._rows)
             if fault:
                 yield f"{each.stream} at {each.position}, {each.text}: {fault}"
-        for each in self.done:
-            if each.position < last.get(each.stream, -1) and not each.is_read:
-                yield f"{each.stream} went back to {each.position}"
-            last[each.stream] = each.position
+            if each.position < each.told:
+                yield f"{each.stream} went back from {each.told} to {each.position}"
 
     def _replicas(self) -> Iterator[str]:
         """Look at every replica of every range."""
@@ -280,6 +322,22 @@ def _same_rows(first: int, shown: list[Any]) -> Callable[[Rows], str]:
         return "" if sorted(shown) == expected else f"showed {_first_other(sorted(shown), expected)}"
 
     return judge
+
+
+def _rows_within(first: int, shown: list[Any], low: int, high: int) -> Callable[[Rows], str]:
+    def judge(rows: Rows) -> str:
+        found = {row[0]: row for row in shown}
+        for k in range(first, first + WIDTH):
+            allowed = rows.within(k, low, high)
+            if found.get(k) not in allowed:
+                return f"showed {found.get(k)}, not one of {allowed}, up to {high}"
+        return "" if len(found) == len(shown) else "showed a row twice"
+
+    return judge
+
+
+def _no_judge(_: Rows) -> str:
+    return ""
 
 
 def _same_sum(group: int, shown: list[Any]) -> Callable[[Rows], str]:
