@@ -13,6 +13,7 @@ from crescando.administration.verbs import Administration
 from crescando.client.base import Isolation
 from crescando.cluster import Cluster
 from crescando.errors import MoveDroppedError
+from crescando.roles.healing import HealingPolicy
 from crescando.roles.super import SuperTiming
 from crescando.routing.rubberband.happenings import Began, Dropped, Ended, Failed
 from crescando.spec import ClusterSpec
@@ -31,7 +32,14 @@ LEVELS: tuple[Isolation, ...] = ("sequential", "snapshot", "basic")
 def opened(replication: int, *, storages: int = 4, suspicion_s: float = 30.0) -> crescando.Store[Cluster]:
     """Open a store that takes nobody for dead who only waits for a processor, unless it is told to."""
     timing = SuperTiming(suspicion_s=suspicion_s, ping_s=min(0.5, suspicion_s / 5))
-    spec = ClusterSpec(routers=3, storages=storages, supers=3, replication=replication, super_=timing)
+    spec = ClusterSpec(
+        routers=3,
+        storages=storages,
+        supers=3,
+        replication=replication,
+        super_=timing,
+        healing=HealingPolicy(action="wait"),
+    )
     return crescando.open(spec=spec, seed=1, timeout_s=SECONDS)
 
 
