@@ -46,12 +46,17 @@ class Change(msgspec.Struct, frozen=True, array_like=True):
     copies : tuple of Copy
     ready : tuple of int
         Indices of the copies that have arrived, ascending.
+    cuts : tuple of int
+        Where arcs begin on the ring as it was when this began and on those that the changes until
+        this one give, ascending. What is to be copied begins and ends there, so arcs do as well while
+        it lasts, also when an identifier has gone.
     """
 
     id: MessageId
     transformation: Transformation
     copies: tuple[Copy, ...]
     ready: tuple[int, ...] = ()
+    cuts: tuple[int, ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -116,7 +121,9 @@ def begun(body: Reconfigure, at: MessageId, ring: Ring, changes: Changes, member
     orphan = unowned(difference.after, membership)
     if orphan is not None:
         raise Refusal(f"{orphan} would hold nobody who lives")
-    return (*changes, Change(at, body.transformation, body.copies))
+    rings = (target_of(ring, changes[:n]) for n in range(len(changes) + 1))
+    cuts = tuple(sorted({border for each in (*rings, difference.after) for border in each.ids}))
+    return (*changes, Change(at, body.transformation, body.copies, cuts=cuts))
 
 
 def _check_newcomer(transformation: Transformation, ring: Ring, membership: Membership) -> None:

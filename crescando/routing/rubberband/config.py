@@ -48,7 +48,7 @@ from crescando.schema import TableSchema
 from crescando.types import KeyRange, MessageKind, ProcessId, Scope
 
 
-class _Encoded(msgspec.Struct, frozen=True, array_like=True, tag="rubberband/2"):
+class _Encoded(msgspec.Struct, frozen=True, array_like=True, tag="rubberband/3"):
     """The canonical form of a configuration: sets as sorted tuples."""
 
     clients: tuple[ProcessId, ...]
@@ -204,7 +204,7 @@ class Rubberband:
         return wanted(self.ring, self.changes, process)
 
     def borders(self) -> tuple[int, ...]:
-        """Give where arcs begin on the ring and on those that the changes will give, ascending."""
+        """Give where arcs begin on the ring, or are to begin while some change lasts; ascending."""
         return borders(self.ring, self.changes)
 
     def live_owners(self, key_range: KeyRange) -> tuple[ProcessId, ...]:

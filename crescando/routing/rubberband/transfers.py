@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crescando.routing.rubberband.changes import Changes, target_of
+from crescando.routing.rubberband.changes import Changes
 from crescando.routing.rubberband.messages import MessageId
 from crescando.routing.rubberband.ring import Ring
 from crescando.scopes import merged, subtract
@@ -68,11 +68,8 @@ def wanted(ring: Ring, changes: Changes, process: ProcessId) -> Scope:
 
 
 def borders(ring: Ring, changes: Changes) -> tuple[int, ...]:
-    """Give where arcs begin on the ring and on those that the changes will give, ascending."""
-    found = set(ring.ids)
-    for n in range(1, len(changes) + 1):
-        found.update(target_of(ring, changes[:n]).ids)
-    return tuple(sorted(found))
+    """Give where arcs begin on the ring, or are to begin while some change lasts; ascending."""
+    return tuple(sorted(set(ring.ids).union(*(change.cuts for change in changes))))
 
 
 def _incoming(changes: Changes, receiver: ProcessId, *, unready: bool = False) -> Scope:
