@@ -29,7 +29,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from crescando.errors import CredentialsError
 from crescando.permits import ROLES
-from crescando.transport.credentials import FileCredentials, check_private
+from crescando.transport.credentials import REVOKED_FILE, FileCredentials, check_private
 from crescando.transport.handshake import CLUSTER
 from crescando.transport.identity import SCHEME, Identity, identity_of, is_name
 
@@ -38,7 +38,9 @@ AUTHORITY_KEY_FILE = "authority.key.pem"
 NEXT_FILE, NEXT_KEY_FILE = "next-authority.pem", "next-authority.key.pem"
 FORMER_FILE = "former-authority.pem"
 
-_OWN_FILES = frozenset({AUTHORITY_FILE, AUTHORITY_KEY_FILE, NEXT_FILE, NEXT_KEY_FILE, FORMER_FILE})
+_OWN_FILES = frozenset(
+    {AUTHORITY_FILE, AUTHORITY_KEY_FILE, NEXT_FILE, NEXT_KEY_FILE, FORMER_FILE, REVOKED_FILE}
+)
 
 NODE_LIFETIME = datetime.timedelta(days=30)
 AUTHORITY_LIFETIME = datetime.timedelta(days=5 * 365)

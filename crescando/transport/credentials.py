@@ -30,6 +30,9 @@ logger = logging.getLogger(__name__)
 PROTOCOL_NAME = "crescando"
 """Said within the handshake (ALPN), so that no other protocol's peer is mistaken for one of ours."""
 
+REVOKED_FILE, DENIED_FILE = "revoked.pem", "denied.txt"
+"""Where lists are looked for beside a certificate's file, if nobody says where they are."""
+
 _FLIGHTS = 4
 """Turns that a handshake takes at most."""
 
@@ -70,10 +73,12 @@ class FileCredentials(Credentials):
     authorities : path, optional
         The trusted authorities, if they are not in `path`.
     revoked : path, optional
-        Certificate revocation lists (PEM), one of each authority.
+        Certificate revocation lists (PEM), one of each authority. By default
+        ``revoked.pem`` beside `path`, while there is such a file.
     denied : path, optional
         A text file of those denied whatever their certificate: a serial number
-        in hexadecimal, or ``role/node``, per line; ``#`` begins a comment.
+        in hexadecimal, or ``role/node``, per line; ``#`` begins a comment. By
+        default ``denied.txt`` beside `path`, while there is such a file.
 
     Raises
     ------
@@ -93,6 +98,7 @@ class FileCredentials(Credentials):
         self._authorities = Path(authorities) if authorities is not None else None
         self._revoked = Path(revoked) if revoked is not None else None
         self._denied_path = Path(denied) if denied is not None else None
+        self._fault = ""
         self._stamps = self._stamp()
         self._tls = self._build()
         self._denied = self._read_denied()
@@ -122,23 +128,31 @@ class FileCredentials(Credentials):
         What cannot be used is told in the log, once, and replaces nothing.
         """
         stamps = self._stamp()
-        if stamps == self._stamps:
+        if stamps == self._stamps and not self._fault:
             return False
         self._stamps = stamps
         try:
             tls, denied = self._build(), self._read_denied()
         except CredentialsError as error:
-            logger.error("the certificate %s stays in use: %s", self.certificate.serial, error)
+            if str(error) != self._fault:
+                self._fault = str(error)
+                logger.error("the certificate %s stays in use: %s", self.certificate.serial, error)
             return False
-        self._tls, self._denied = tls, denied
+        self._tls, self._denied, self._fault = tls, denied, ""
         logger.info("the certificate %s is in use", self.certificate.serial)
         return True
 
     # Reading.
 
     def _stamp(self) -> tuple[tuple[int, int, int] | None, ...]:
-        paths = self.path, self._authorities, self._revoked, self._denied_path
-        return tuple(_stamp_of(path) for path in paths if path is not None)
+        lists = self._list(self._revoked, REVOKED_FILE), self._list(self._denied_path, DENIED_FILE)
+        paths = self.path, self._authorities, *lists
+        return tuple(_stamp_of(path) if path is not None else None for path in paths)
+
+    def _list(self, given: Path | None, name: str) -> Path | None:
+        """Give where a list is kept: where it was said, or beside the certificate if there is one."""
+        beside = self.path.with_name(name)
+        return given if given is not None else beside if beside.exists() else None
 
     def _build(self) -> Tls:
         check_private(self.path)
@@ -176,19 +190,20 @@ class FileCredentials(Credentials):
                     context.load_verify_locations(cadata=authorities)
         except (ssl.SSLError, OSError, ValueError) as error:
             raise CredentialsError(str(trusted), f"no authorities can be read: {_said(error)}") from error
-        if self._revoked is not None:
+        revoked = self._list(self._revoked, REVOKED_FILE)
+        if revoked is not None:
             try:
-                context.load_verify_locations(self._revoked)
+                context.load_verify_locations(revoked)
             except (ssl.SSLError, OSError) as error:
                 raise CredentialsError(
-                    str(self._revoked), f"no revocation list can be read: {_said(error)}"
+                    str(revoked), f"no revocation list can be read: {_said(error)}"
                 ) from error
             context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
         check_context(context, str(trusted))
         return context
 
     def _read_denied(self) -> frozenset[str]:
-        path = self._denied_path
+        path = self._list(self._denied_path, DENIED_FILE)
         if path is None:
             return frozenset()
         try:

@@ -59,7 +59,7 @@ class Certificate:
     identities : frozenset of Identity
     serial : str
         In hexadecimal digits.
-    expires_s : float
+    begins_s, expires_s : float
         Seconds since 1970, by the calendar's clock.
     malformed : tuple of str
         Names that begin as one of ours does, and are none.
@@ -67,8 +67,13 @@ class Certificate:
 
     identities: frozenset[Identity]
     serial: str
+    begins_s: float
     expires_s: float
     malformed: tuple[str, ...] = ()
+
+    def is_aging(self, today_s: float) -> bool:
+        """Whether it ought to have been renewed: less than a quarter of its life is left."""
+        return self.expires_s - today_s < (self.expires_s - self.begins_s) / 4
 
     def fault_of(self, cluster: str, process: ProcessId) -> str:
         """Say why this is not the certificate of a process; empty if it is."""
@@ -102,6 +107,7 @@ def certificate_of(ssl_object: Any) -> Certificate | None:
     return Certificate(
         identities=frozenset(known for known in identities.values() if known is not None),
         serial=shown["serialNumber"].lower(),
+        begins_s=float(ssl.cert_time_to_seconds(shown["notBefore"])),
         expires_s=float(ssl.cert_time_to_seconds(shown["notAfter"])),
         malformed=tuple(name for name, known in identities.items() if known is None),
     )

@@ -21,7 +21,6 @@ import asyncio
 import logging
 import random
 import resource
-import time
 from typing import Any
 
 from crescando.errors import CredentialsError, RemoteProtocolError, SessionRefusedError
@@ -52,16 +51,11 @@ from crescando.transport.handshake import (
 from crescando.transport.identity import certificate_of
 from crescando.transport.link import Dial, Link, Pair, SocketChannel
 from crescando.transport.redial import Redials
+from crescando.transport.tending import Tending
 from crescando.transport.tls import TlsStream
 from crescando.types import ProcessId
 
 logger = logging.getLogger(__name__)
-
-RENEWAL_S = 60.0
-"""Within how long after a change of credentials every session is begun anew."""
-
-_LOOKS = 3
-"""Looks without a sign of life after which a session is over; the first asks for one."""
 
 
 def _files_max() -> int:
@@ -135,8 +129,15 @@ class SocketTransport(Transport):
         self._unsent: list[Connection] = []
         self._n_attempts = 0
         self._encoded = _NOTHING
-        self._look_timer: asyncio.TimerHandle | None = None
-        self._refreshed_s = loop.time()
+        self._tending = Tending(
+            loop,
+            self.limits,
+            self._rng,
+            credentials,
+            links=self._links.values,
+            probe=lambda connection: self._say(connection, FrameKind.PROBE),
+            renewed=self._redials.try_all_again,
+        )
         if credentials is not None:
             identities = credentials.tls.certificate.identities
             if all(identity.cluster != cluster for identity in identities):
@@ -192,10 +193,12 @@ class SocketTransport(Transport):
         if isinstance(address, str):
             server = await self._loop.create_unix_server(self._accept, address)
             self._servers.append(server)
+            self._tending.start()
             return address
         host, port = address
         server = await self._loop.create_server(self._accept, host, port, backlog=2048)
         self._servers.append(server)
+        self._tending.start()
         name = server.sockets[0].getsockname()
         return str(name[0]), int(name[1])
 
@@ -208,9 +211,7 @@ class SocketTransport(Transport):
             self.detach(process)
         for connection in list(self._links):
             connection.close("the transport is closed")
-        if self._look_timer is not None:
-            self._look_timer.cancel()
-            self._look_timer = None
+        self._tending.stop()
 
     # Transport.
 
@@ -511,7 +512,7 @@ class SocketTransport(Transport):
         )
         link.connection.begin_session(self.limits.message_bytes_max, channel.receive)
         self._channels[pair[0]][pair[1]] = channel
-        self._look_later()
+        self._tending.start()
         endpoint.opened(channel)
 
     # Who is there.
@@ -533,49 +534,6 @@ class SocketTransport(Transport):
             raise RemoteProtocolError(next(filter(None, faults)))
         if link.question is not None and not link.question.done():
             link.question.set_result(here.processes)
-
-    # As time passes.
-
-    def _look_later(self) -> None:
-        if self._look_timer is None:
-            interval_s = min(self.limits.idle_s / _LOOKS, self.limits.refresh_s)
-            due_s = self._loop.time() + interval_s
-            self._look_timer = self._loop.call_at(due_s, self._look, due_s)
-
-    def _look(self, due_s: float) -> None:
-        """Look after the sessions: who is silent, whose certificate has expired, what files have changed."""
-        now_s, today_s = self._loop.time(), time.time()
-        self._look_timer = None
-        if self._credentials is not None and now_s - self._refreshed_s >= self.limits.refresh_s:
-            self._refreshed_s = now_s
-            if self._credentials.refresh():
-                self._renew(self._credentials, today_s)
-        for link in [link for link in self._links.values() if link.channel is not None]:
-            # While this process did not run, it did not listen either.
-            link.heard_s += now_s - due_s
-            self._look_at(link, now_s, today_s)
-        if self._links:
-            self._look_later()
-
-    def _renew(self, credentials: Credentials, today_s: float) -> None:
-        """Have every session begun anew with the credentials there are now, little by little."""
-        self._redials.try_all_again()
-        for link in self._links.values():
-            left_s = link.ends_s - today_s
-            link.ends_s = today_s + self._rng.uniform(0.0, max(0.0, min(RENEWAL_S, left_s / 2)))
-            if link.certificate is not None and credentials.denial_of(link.certificate):
-                link.ends_s = today_s
-
-    def _look_at(self, link: Link, now_s: float, today_s: float) -> None:
-        connection = link.connection
-        if today_s >= link.ends_s:
-            connection.close("the certificates that began it are over")
-        elif connection.is_heard:
-            connection.is_heard, link.heard_s = False, now_s
-        elif now_s - link.heard_s >= self.limits.idle_s:
-            connection.abort(f"nothing was heard for {self.limits.idle_s:g} s")
-        elif now_s - link.heard_s >= self.limits.idle_s / _LOOKS:
-            self._say(connection, FrameKind.PROBE)
 
     # What channels need.
 

@@ -83,16 +83,20 @@ class Hostility:
         return data if self._rng.random() < 0.5 else mutated(self._rng, data)
 
 
-def run(seed: int) -> tuple[SimulatedCluster, Hostility]:
+def run(seed: int, role: str = "client") -> tuple[SimulatedCluster, Hostility]:
     world = SimulatedCluster(seed, engine=small_engine, codec=True)
     hostility = Hostility(world, rate=0.4)
     for number in range(1, 4):
         world.add_client(f"c{number}")
-    hostility.clients = {process for process in world.clients if process.node in ("c1", "c2")}
+    hostile = {process for process in world.clients if process.node in ("c1", "c2")}
+    if role != "client":
+        hostile = {min(process for process in world.nodes if process.role == role)}
+    hostility.clients = set(hostile)
     load(world, 0.05, SPAN_S)
     world.time.run_until(SPAN_S, events_max=400_000)
     hostility.clients.clear()
-    run_to_rest(world)
+    if role == "client":
+        run_to_rest(world)
     return world, hostility
 
 
@@ -110,6 +114,17 @@ def test_nobody_stops_whatever_a_client_says(seed: int) -> None:
     (good,) = [process for process in world.clients if process.node == "c3"]
     assert world.nodes[good].is_alive, f"seed {seed}: {world.nodes[good].stopped}"
     assert world.nodes[good].core.n_in_flight == 0, f"seed {seed}"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("role", ["storage", "super"])
+def test_nobody_fails_whatever_a_storage_process_or_a_super_says(role: str, seed: int) -> None:
+    """They may be declared failed for it; a router that is mad is another matter, since all trust it."""
+    world, hostility = run(seed, role)
+
+    stopped = [node.stopped for node in world.nodes.values() if node.stopped]
+    assert [why for why in stopped if not why.startswith("expelled")] == [], f"seed {seed}"
+    assert hostility.n_changed > 0, f"seed {seed}"
 
 
 def test_a_core_that_a_client_can_stop_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

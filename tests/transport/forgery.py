@@ -172,7 +172,7 @@ class Shown(Credentials):
             if path is not None:
                 context.load_cert_chain(path)
             sides.append(context)
-        self._tls = Tls(*sides, certificate=Certificate(frozenset(claims), "0", float("inf")))
+        self._tls = Tls(*sides, certificate=Certificate(frozenset(claims), "0", 0.0, float("inf")))
 
     @property
     def tls(self) -> Tls:

@@ -426,14 +426,14 @@ def test_whoever_did_not_run_for_long_gives_nobody_up_for_that(
 
     for _ in range(3):
         now_s = loop.time()
-        near.transport._look(now_s - 10.0)
+        near.transport._tending.look(now_s - 10.0)
         link.connection.is_heard = False
         link.heard_s = now_s - 10.0
-        near.transport._look(now_s - 10.0)
+        near.transport._tending.look(now_s - 10.0)
 
     assert near.witness.log == [("opened", good.process)]
     link.heard_s = loop.time() - 10.0
-    near.transport._look(loop.time())
+    near.transport._tending.look(loop.time())
     until(loop, lambda: bool(near.witness.told("closed")))
     for site in (near, good):
         site.transport.close()

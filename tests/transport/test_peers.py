@@ -18,18 +18,19 @@ pytest.importorskip("cryptography")
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from crescando import wire
-from crescando.transport import sockets
+from crescando.transport import sockets, tending
 from crescando.transport.audit import LINES_MAX, Audit
 from crescando.transport.credentials import Credentials, FileCredentials
 from crescando.transport.framing import FrameKind
 from crescando.transport.handshake import PROTOCOL, Address, Hello, SocketLimits, Welcome, encode_word
-from crescando.transport.identity import Identity
+from crescando.transport.identity import Certificate, Identity
 from crescando.transport.sockets import SocketTransport
 from crescando.types import ProcessId
 from tests.transport.forgery import DAY, Forger, Forgery, Shown
 from tests.transport.witness import Witness
 
 A, ROUTER, STORAGE = ProcessId("client", "a", 1), ProcessId("router", "r0", 1), ProcessId("storage", "s0", 1)
+OTHER = ProcessId("router", "r1", 1)
 WAIT_S = 30.0
 LIMITS = SocketLimits(refresh_s=0.02)
 
@@ -486,7 +487,7 @@ def test_a_renewed_certificate_is_used_without_a_restart(
     forger: Forger, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """New sessions show the new one at once, and the old ones come to an end (K25)."""
-    monkeypatch.setattr(sockets, "RENEWAL_S", 0.05)
+    monkeypatch.setattr(tending, "RENEWAL_S", 0.05)
     path = forger.authority.issue("router/r7", lifetime=datetime.timedelta(hours=1))
     router = ProcessId("router", "r7", 1)
     near = Site(loop, router, FileCredentials(path))
@@ -525,6 +526,69 @@ def test_a_file_of_no_use_replaces_nothing(
     assert credentials.certificate.serial != serial
 
 
+def test_a_list_beside_the_certificate_is_taken_up_when_it_appears(
+    forger: Forger, loop: asyncio.AbstractEventLoop
+) -> None:
+    forgery = Forgery()
+    folder = forger.folder / "with-lists"
+    folder.mkdir(exist_ok=True)
+    credentials = FileCredentials(forger.authority.issue("router/r0", path=folder / "node.pem"))
+    certificate = Shown(forger.make(forgery), forger.trusted, claims(A))
+    near, far = Site(loop, ROUTER, credentials), Site(loop, A, certificate)
+    far.address = near.listen()
+    far.dial(ROUTER)
+    until(loop, lambda: bool(near.witness.log))
+
+    (folder / "denied.txt").write_text(f"{forgery.serial:x}\n")
+    until(loop, lambda: bool(far.witness.told("closed")))
+    far.dial(ROUTER)
+    (folder / "denied.txt").write_text("")
+    forger.revoke(forgery.serial).replace(folder / "revoked.pem")
+    until(loop, lambda: near.transport._credentials.denial_of(link_certificate(forgery)) == "")  # type: ignore[union-attr]
+    again = Site(loop, A._replace(incarnation=2), certificate)
+    again.address = far.address
+    again.dial(ROUTER)
+
+    first, second = far.transport.error_of(ROUTER), again.transport.error_of(ROUTER)
+    assert first is not None
+    assert second is not None
+    assert "on the deny-list" in first.reason
+    assert "is revoked" in second.reason
+    for site in (near, far, again):
+        site.transport.close()
+
+
+def link_certificate(forgery: Forgery) -> Certificate:
+    return Certificate(frozenset({claims(A)}), f"{forgery.serial:x}", 0.0, 0.0)
+
+
+def test_whoever_ought_to_renew_its_certificate_is_told_so_once(
+    forger: Forger, loop: asyncio.AbstractEventLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = forger.make(Forgery([uri(ROUTER)], begins=-3 * DAY, ends=DAY / 2))
+    path.write_bytes(path.read_bytes() + forger.trusted)
+    aging = Site(loop, ROUTER, FileCredentials(path), limits=SocketLimits(refresh_s=0.01))
+    fresh = Site(
+        loop, OTHER, FileCredentials(forger.authority.issue("router/r1")), limits=SocketLimits(refresh_s=0.01)
+    )
+
+    aging.listen()
+    fresh.listen()
+    until(loop, lambda: "renew it" in caplog.text)
+    looked = loop.time()
+    until(
+        loop,
+        lambda: (
+            aging.transport._tending.refreshed_s > looked and fresh.transport._tending.refreshed_s > looked
+        ),
+    )
+
+    assert caplog.text.count("expires in 0.5 days; renew it") == 1
+    assert caplog.text.count("renew it") == 1
+    aging.transport.close()
+    fresh.transport.close()
+
+
 def test_a_session_ends_with_the_certificate_that_began_it(
     forger: Forger, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -539,7 +603,7 @@ def test_a_session_ends_with_the_certificate_that_began_it(
         def time() -> float:
             return (datetime.datetime.now(datetime.UTC) + DAY).timestamp()
 
-    monkeypatch.setattr(sockets, "time", Tomorrow)
+    monkeypatch.setattr(tending, "time", Tomorrow)
     until(loop, lambda: bool(near.witness.told("closed")))
 
     assert near.witness.log == [("opened", A), ("closed", A)]
