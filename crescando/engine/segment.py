@@ -225,18 +225,23 @@ class Segment(Stored):
         self.n_dead += len(rows)
 
     def take_over(self, other: Segment, rows: I64) -> int:
-        """Copy rows of another segment, from the first on, while there is room; gives how many."""
-        source = rows[: self.capacity - self.n_rows]
-        target = slice(self.n_rows, self.n_rows + len(source))
+        """Copy rows of another segment, ascending and at least one, while there is room; gives how many."""
+        some = rows[: self.capacity - self.n_rows]
+        first, last = int(some[0]), int(some[-1])
+        # Neighbours are copied as what they are.
+        source: I64 | slice = slice(first, last + 1) if last - first < len(some) else some
+        target = slice(self.n_rows, self.n_rows + len(some))
         for column_id, array in other.data.items():
             mask = other.valid.get(column_id)
             self.store(column_id, target, array[source], None if mask is None else mask[source])
         self.position[target] = other.position[source]
-        self.n_rows += len(source)
-        return len(source)
+        self.n_rows += len(some)
+        return len(some)
 
     def compact(self) -> None:
         """Move the live rows together."""
+        if not self.n_dead:
+            return
         kept = self.live_rows().nonzero()[0]
         for arrays in (self.data, self.valid):
             for column_id, array in arrays.items():

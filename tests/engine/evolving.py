@@ -50,8 +50,23 @@ TYPES = (
 )
 TABLES_MAX = 3
 
-MAKERS: dict[str, Callable[[], Any]] = {"scan": lambda: ScanEngine(64), "kv": KvEngine}
-OTHER = {"scan": "kv", "kv": "scan"}
+KINDS = ("scan", "kv", "mixed")
+"""Of the engines that move; pieces of a mixed fleet go from one kind to the other."""
+
+
+def scan() -> Any:
+    """Give an engine that scans, in small blocks."""
+    return ScanEngine(64)
+
+
+def fleet(kind: str) -> list[Any]:
+    """Give three engines."""
+    makers: dict[str, tuple[Callable[[], Any], ...]] = {
+        "scan": (scan, scan, scan),
+        "kv": (KvEngine, KvEngine, KvEngine),
+        "mixed": (scan, KvEngine, scan),
+    }
+    return [make() for make in makers[kind]]
 
 
 @dataclass
@@ -71,16 +86,16 @@ class Evolving:
     ----------
     seed : int
     kind : str
-        Of the engines that move; the still one is of the other.
+        One of `KINDS`; the engine that lies still is of another kind.
     """
 
     def __init__(self, seed: int, kind: str) -> None:
         self.seed = seed
         self.random = Random(seed)
-        self.still = MAKERS[OTHER[kind]]()
+        self.still = scan() if kind == "kv" else KvEngine()
         self.still.set_arcs([FULL_RING])
         self.whole = Layout([self.still], [FULL_RING], [[0]], arcs_of=[[FULL_RING]])
-        self.moving = Moving([], Random(seed + 1), [MAKERS[kind]() for _ in range(3)])
+        self.moving = Moving([], Random(seed + 1), fleet(kind))
         self.watched: list[Watched] = []
         self.counts = {"alter": 0, "drop": 0, "watched": 0}
         self._next_table = 0
@@ -95,7 +110,7 @@ class Evolving:
     def round(self) -> None:
         """Change something, move something, execute a batch, and compare."""
         try:
-            if self.random.random() < 0.35:
+            if self.random.random() < 0.4:
                 self._change()
             self._watch()
             operations = self._batch()
@@ -111,7 +126,7 @@ class Evolving:
     # The catalog.
     def _change(self) -> None:
         random = self.random
-        step = random.choice(("create", "drop", "add", "add", "remove", "remove"))
+        step = random.choice(("create", "create", "drop", "drop", "add", "add", "remove", "remove"))
         schemas = self.schemas
         if step == "create" or not schemas:
             if len(schemas) < TABLES_MAX:

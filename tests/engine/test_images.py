@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import tracemalloc
 import weakref
 from typing import Any
 
@@ -345,6 +346,24 @@ class TestCutting:
         bench.engine.set_arcs([HIGH])
         assert bench.engine._tables[1].segments == [pieces_of_high]
         assert {segment.arc for segment in pieces_of_high} == {0}
+
+    def test_rows_are_divided_a_segment_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tables, "SEGMENT_ROWS_MAX", 512)
+        monkeypatch.setattr(tables, "SMALL_ROWS", 0)
+        tracemalloc.start()
+        try:
+            bench = Bench(declare(*((f"x{place}", INT64) for place in range(40))))
+            for first in range(0, 10_000, 500):
+                bench.load(*((k, *range(40)) for k in range(first, first + 500)))
+            tracemalloc.reset_peak()
+            before, _ = tracemalloc.get_traced_memory()
+            bench.engine.set_arcs([LOW, HIGH])
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert before > bench.engine.statistics()["bytes"]
+        assert most < 1.25 * before
+        assert bench.engine.statistics()["rows"] == 10_000
 
     def test_what_is_dropped_is_given_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tables, "POOL_TEXTS_MIN", 16)
