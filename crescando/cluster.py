@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from crescando.administration.replicas import READ_REPLICA_S, live_replicas, read_replica
@@ -26,6 +27,7 @@ from crescando.client.waiting import TIMEOUT_S_DEFAULT
 from crescando.errors import CrescandoError, SpecError
 from crescando.hosting import Processes
 from crescando.loop import LoopThread
+from crescando.nodes.serving import Server
 from crescando.router_group import RouterGroup
 from crescando.routing.ecast.router import Router
 from crescando.routing.rubberband.config import Rubberband
@@ -33,6 +35,7 @@ from crescando.scanning import ScanThreads, Team
 from crescando.spec import ENGINES, ClusterSpec
 from crescando.standbys import Standbys
 from crescando.transport.inprocess import InProcessHub
+from crescando.transport.joint import JointTransport
 from crescando.types import KeyRange, ProcessId
 from crescando.warming import warm_kernels
 
@@ -58,10 +61,11 @@ class Cluster(Administration):
         self.spec = spec
         self._assembly = Assembly(spec)
         self._loop = LoopThread("crescando")
-        self._hub = InProcessHub(self._loop.agenda)
+        self._transport = JointTransport(InProcessHub(self._loop.agenda))
+        self._server: Server | None = None
         self._scanner = ScanThreads(1)
         self._team = Team(spec.scan_threads)
-        self._processes = Processes(self._loop, self._hub, self._scanner)
+        self._processes = Processes(self._loop, self._transport, self._scanner)
         self._routers = RouterGroup(self._processes, self._assembly, self._loop, seed)
         make_engine = partial(ENGINES[spec.engine], self._team)
         self._standbys = Standbys(self._processes, self._assembly, self._loop, self._routers, make_engine)
@@ -90,12 +94,21 @@ class Cluster(Administration):
             return ProcessId("client", name, self._n_clients)
 
         core = self._assembly.client(self._loop.call(make), self.routers())
-        backend = LoopBackend(core, self._loop, self._hub, partial(self._session_ended, core.me))
+        backend = LoopBackend(core, self._loop, self._transport, partial(self._session_ended, core.me))
         self._backends[core.me] = backend
         return backend
 
     def _session_ended(self, client: ProcessId) -> None:
         self._backends.pop(client, None)
+
+    def serve(self, address: str, tls: Path | str) -> str:
+        """Let clients outside use the store; see `Store.serve`."""
+        if self._server is not None:
+            raise SpecError("the store serves already; it has one address")
+        server = Server(self._loop, self._transport, self._processes, self._routers.present, tls)
+        url = server.start(address)
+        self._server = server
+        return url
 
     # Administration.
 
@@ -242,6 +255,8 @@ class Cluster(Administration):
             backend.abandon("the store was closed before the operation had an outcome")
 
         def stop() -> None:
+            if self._server is not None:
+                self._server.stop()
             for process in self._processes.values():
                 if process.pump is not None:
                     process.pump.stop()
@@ -318,6 +333,7 @@ def open(  # The verb that users know.
         cluster=cluster,
         shutdown=cluster.shutdown,
         description=describe(spec),
+        serve=cluster.serve,
         timeout_s=timeout_s,
     )
     close_at_exit(store)

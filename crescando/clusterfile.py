@@ -228,8 +228,16 @@ def _seats(
     return tuple(seats)
 
 
-def parse_address(text: Any, what: str = "an address") -> tuple[str, int]:
+def parse_address(text: Any, what: str = "an address", *, may_be_free: bool = False) -> tuple[str, int]:
     """Give host and port of ``host:port``; IPv6 addresses stand in brackets.
+
+    Parameters
+    ----------
+    text : str
+    what : str
+        Whose it is, for the error.
+    may_be_free : bool
+        Whether port 0 may be given, for any that is free.
 
     Raises
     ------
@@ -238,8 +246,9 @@ def parse_address(text: Any, what: str = "an address") -> tuple[str, int]:
     """
     host, _, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= PORT_MAX:
-        raise SpecError(f"{what} must be host:port with a port of 1 to {PORT_MAX}, not {text!r}")
+    lowest = 0 if may_be_free else 1
+    if not host or not port.isascii() or not port.isdigit() or not lowest <= int(port) <= PORT_MAX:
+        raise SpecError(f"{what} must be host:port with a port of {lowest} to {PORT_MAX}, not {text!r}")
     return host, int(port)
 
 

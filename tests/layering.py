@@ -40,6 +40,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("transport", "consensus", "routing", "engine"),
     ("clock", "pump", "loop", "scanning", "warming", "naming"),
     ("transport.inprocess", "transport.simulated", "transport.sockets"),
+    ("transport.joint",),
     ("client", "sql"),
     ("roles",),
     ("permits",),

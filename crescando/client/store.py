@@ -12,6 +12,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -269,6 +270,8 @@ class Store(Session, Generic[C]):
         Ends everything that was started for the store, within the given seconds.
     description : str
         What the store is made of, for its `repr`.
+    serve : callable, optional
+        Makes it a server, given an address and certificates; None if it is a client itself.
     timeout_s : float
         How long calls wait if they do not say.
     """
@@ -281,12 +284,14 @@ class Store(Session, Generic[C]):
         cluster: C,
         shutdown: Callable[[float], None],
         description: str,
+        serve: Callable[[str, Path | str], str] | None = None,
         timeout_s: float = TIMEOUT_S_DEFAULT,
     ) -> None:
         super().__init__(backend, "default", timeout_s)
         self._connect = connect
         self._cluster = cluster
         self._shutdown = shutdown
+        self._serve = serve
         self._description = description
         self._sessions: dict[str, Session] = {}
         self._making = threading.Lock()
@@ -312,6 +317,34 @@ class Store(Session, Generic[C]):
                 seconds = checked_timeout(timeout_s, self._desk.timeout_s)
                 found = self._sessions[name] = Session(self._connect(name), name, seconds)
             return found
+
+    def serve(self, address: str = "127.0.0.1:0", *, tls: Path | str) -> str:
+        """Let clients on the network use this store, until it is closed.
+
+        Parameters
+        ----------
+        address : str
+            ``host:port`` to listen at; port 0 takes a free one.
+        tls : path
+            The folder of an authority, as ``crescando certs init`` makes it; or one file that
+            names every process of the store and ``node/store``.
+
+        Returns
+        -------
+        str
+            What clients pass to `crescando.connect`.
+
+        Raises
+        ------
+        SpecError
+            If it cannot listen there, serves already, or is a client itself.
+        CredentialsError
+            If the certificates cannot be used.
+        """
+        self._desk.check_usable()
+        if self._serve is None:
+            raise SpecError("this store is a client of a cluster, which serves already; connect to that")
+        return self._serve(address, tls)
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Close every session, then everything that was started for the store."""

@@ -1,0 +1,85 @@
+"""An embedded store that serves: clients over mutual TLS beside those inside, while processes come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import crescando
+from crescando import Store, col
+from crescando.certificates import Authority
+from crescando.cluster import Cluster
+from crescando.errors import CredentialsError, SpecError
+from tests.nodes.clusters import PATIENCE_S, listens, until
+
+
+@pytest.fixture
+def certs(tmp_path: Path) -> Path:
+    Authority.create(tmp_path / "certs", cluster="served")
+    return tmp_path / "certs"
+
+
+@pytest.fixture
+def store() -> Iterator[Store[Cluster]]:
+    with crescando.open(routers=3, storages=3, supers=1, replication=2) as store:
+        store.create_table("seats", like={"flight": [1], "seat": ["1A"]}, primary_key="flight")
+        yield store
+
+
+def port_of(url: str) -> int:
+    return int(url.rpartition(":")[2])
+
+
+def test_clients_outside_see_what_those_inside_do(store: Store[Cluster], certs: Path) -> None:
+    url = store.serve(tls=certs)
+    with crescando.connect(url, tls=certs) as outside:
+        inside, far = store.table("seats"), outside.table("seats")
+        inside.insert([{"flight": 1, "seat": "1A"}]).result()
+        assert far.select().rows() == [(1, "1A")]
+        far.update(col("flight") == 1, {"seat": "2B"}).result()
+        assert inside.select().rows() == [(1, "2B")]
+        rows = [{"flight": number, "seat": "3C"} for number in range(2, 2002)]
+        assert far.insert(rows).result().affected == 2000
+        assert len(inside.select().rows()) == len(far.select(isolation="snapshot").rows()) == 2001
+        assert len(outside.cluster.status().routers) == 3
+        with pytest.raises(SpecError, match="serves already; connect to that"):
+            outside.serve(tls=certs)
+    # The store goes on without its clients.
+    assert len(store.table("seats").select().rows()) == 2001
+    with pytest.raises(SpecError, match="serves already; it has one address"):
+        store.serve(tls=certs)
+    store.close()
+    assert not listens(port_of(url))
+
+
+def test_processes_that_die_and_come_are_reached_too(store: Store[Cluster], certs: Path) -> None:
+    url = store.serve("127.0.0.1:0", tls=certs)
+    with crescando.connect(url, tls=certs) as outside:
+        far = outside.table("seats")
+        far.insert([{"flight": number, "seat": "1A"} for number in range(100)]).result()
+        lead = store.cluster.status().lead_router
+        assert lead is not None
+        store.cluster.kill(lead)
+        store.cluster.kill("storage/s1")
+        assert far.insert([{"flight": 100, "seat": "1A"}]).result(PATIENCE_S).affected == 1
+        assert len(far.select(timeout_s=PATIENCE_S).rows()) == 101
+
+        newcomer = store.cluster.start_storage(timeout_s=PATIENCE_S)
+        until(lambda: newcomer in outside.cluster.default.core.reachable, f"{newcomer} is reached")
+        router = store.cluster.restart_router(lead, timeout_s=PATIENCE_S)
+        until(lambda: router in outside.cluster.default.core.multicast.routers, f"{router} is known")
+        assert len(far.select(timeout_s=PATIENCE_S).rows()) == 101
+
+
+def test_what_cannot_be_served_is_told(store: Store[Cluster], certs: Path, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="port of 0 to 65535"):
+        store.serve("here", tls=certs)
+    with pytest.raises(CredentialsError, match="crescando certs init"):
+        store.serve(tls=tmp_path)
+    url = store.serve(tls=certs)
+    with crescando.open() as other, pytest.raises(SpecError, match=r"cannot listen at .*in use"):
+        other.serve(f"127.0.0.1:{port_of(url)}", tls=certs)
+    with crescando.open() as other, pytest.raises(CredentialsError, match=r"names .*router/r9, not .*/r1"):
+        other.serve(tls=Authority(certs).issue("router/r9"))
