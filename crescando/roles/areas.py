@@ -392,7 +392,8 @@ class Areas:
 
 
 def _bytes_of(area: _Area) -> int:
-    rows = 0 if area.engine is None else area.engine.statistics()["bytes"]
+    # Of what it shares with the main engine no more than its part is counted again.
+    rows = 0 if area.engine is None else area.engine.weigh(area.missing)[1]
     return rows + area.log_bytes + sum(piece.n_bytes for piece in area.pieces)
 
 

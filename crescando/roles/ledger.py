@@ -22,7 +22,7 @@ import numpy as np
 
 from crescando.engine.base import Failed
 from crescando.engine.operations import Operations
-from crescando.engine.written import Written
+from crescando.engine.written import Written, cut_written
 from crescando.roles.bunches import Bunch
 from crescando.roles.messages import Inquire, Inquired, Queued
 from crescando.types import FULL_RING, ProcessId, Scope
@@ -189,7 +189,8 @@ class Ledger:
     def keep_written(self, written: Written, limit: int) -> list[Written]:
         """Keep what writes did until the client has it; gives what is to be reported of it now."""
         unknown = written.after(self.answered)
-        if len(unknown):
+        # Of a write to what is only being copied here there is nothing to tell yet.
+        if len(unknown) and unknown.arcs:
             self.written.keep(unknown, limit)
         begins = written.begins
         numbers = written.number[begins].tolist()
@@ -263,12 +264,16 @@ class Ledger:
 SLICE = 16_384
 """Writes whose outcomes travel together."""
 
+SLICE_BYTES = 1 << 20
+"""What they may return together, but for one that returns more."""
+
 
 def _sliced(written: Written) -> list[Written]:
     """Cut into slices; a transaction stays whole."""
     begins = written.begins.nonzero()[0]
     cuts = [0, *(int(begins[place]) for place in range(SLICE, len(begins), SLICE)), len(written)]
-    return [written.keep(slice(start, stop)) for start, stop in pairwise(cuts)]
+    slices = [written.keep(slice(start, stop)) for start, stop in pairwise(cuts)]
+    return [piece for each in slices for piece in cut_written(each, SLICE_BYTES)]
 
 
 class Ledgers:

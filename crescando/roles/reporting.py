@@ -14,7 +14,7 @@ import msgspec
 from crescando.engine.base import Failed, Results
 from crescando.engine.written import Written
 from crescando.roles.copy_messages import Outcomes
-from crescando.roles.ledger import SLICE, Ledger, Ledgers
+from crescando.roles.ledger import SLICE, SLICE_BYTES, Ledger, Ledgers
 from crescando.roles.limits import StorageLimits
 from crescando.roles.messages import Answered, Attach, Inquire, Taken
 from crescando.roles.outbox import Outbox, is_long, n_outcomes, numbers_of
@@ -168,12 +168,13 @@ class Reporter:
 def _grouped(pieces: Sequence[Written]) -> Iterator[list[Written]]:
     """Put pieces together as far as they are few writes."""
     some: list[Written] = []
-    n = 0
+    n = n_bytes = 0
     for piece in pieces:
-        if some and n + len(piece) > SLICE:
+        if some and (n + len(piece) > SLICE or n_bytes + piece.n_bytes > SLICE_BYTES):
             yield some
-            some, n = [], 0
+            some, n, n_bytes = [], 0, 0
         some.append(piece)
         n += len(piece)
+        n_bytes += piece.n_bytes
     if some:
         yield some
