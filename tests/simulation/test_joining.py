@@ -15,7 +15,8 @@ from crescando.roles.super import Super
 from crescando.routing.base import MulticastEvent
 from crescando.routing.batch import Delivery
 from crescando.routing.ecast.application import Application
-from crescando.routing.rubberband import Rubberband
+from crescando.routing.ecast.router import Router
+from crescando.routing.rubberband import Ring, Rubberband
 from crescando.testing.checkers import (
     check_agreement,
     check_delivery,
@@ -35,12 +36,21 @@ SPAN_S = 6.0
 REST_S = 14.0
 
 
+class HealingCluster(SimulatedCluster):
+    """A cluster whose ring changes, since standbys take the places of the failed."""
+
+    def rings(self) -> tuple[Ring, ...]:
+        routers = (node.core for node in self.nodes.values() if isinstance(node.core, Router))
+        config: Rubberband = max(routers, key=lambda router: router.mseq.position).mseq.config
+        return (self.assembly.config.ring, config.ring, config.target)
+
+
 class Joining:
     """A cluster under faults, in which three processes start at random times."""
 
     def __init__(self, seed: int, factories: Factories | None = None) -> None:
         self.seed = seed
-        self.world = world = SimulatedCluster(seed, engine=small_engine, factories=factories)
+        self.world = world = HealingCluster(seed, engine=small_engine, factories=factories)
         rng = random.Random(f"joining/{seed}")
         self.faults = draw_faults(world.rng, span_s=SPAN_S, kinds=KINDS)
         self.joiners = [ProcessId(role, f"late{role}{n}", 1) for role in ("storage", "super") for n in (1, 2)]
