@@ -6,12 +6,13 @@ that nothing here has to be right for the ring to be. What is decided here is wh
 acts: the first super in name at once, each other one so much later than the one
 before it, should those have failed. Nobody has more than one cure on its way, and
 after a refusal there is a pause, so that two who see different things do not
-argue for ever. A cure that is not needed any more is simply not there.
+argue for ever. A cure that was begun and dropped is tried again after a while, and
+later each time. A cure that is not needed any more is simply not there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -23,6 +24,13 @@ from crescando.types import ProcessId
 
 ACTIONS = ("replace", "shrink", "wait")
 """What may become of a position whose process has failed."""
+
+
+TRIED_MAX = 1024
+"""Transformations of which it is remembered how often they have begun."""
+
+RETRY_S_MAX = 60.0
+"""The longest pause before a cure that was dropped is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +79,15 @@ class Healer(Protocol[D]):
         ...
 
     def cure(
-        self, config: D, /, *, may_shrink: frozenset[ProcessId], avoided: frozenset[ProcessId]
+        self,
+        config: D,
+        /,
+        *,
+        may_shrink: frozenset[ProcessId],
+        avoided: frozenset[ProcessId],
+        tried: Mapping[Hashable, int],
     ) -> Reconfigure | None:
-        """Give the next cure, if any wound can be healed."""
+        """Give the next cure, if any wound can be healed; of several the one tried least often."""
         ...
 
 
@@ -109,6 +123,7 @@ class Healing(Generic[C]):
         self._may_shrink: frozenset[ProcessId] = frozenset()
         self._cure: Reconfigure | None = None
         self._curable_s = 0.0
+        self._tried: dict[Hashable, int] = {}
 
     @property
     def is_idle(self) -> bool:
@@ -162,14 +177,22 @@ class Healing(Generic[C]):
         self._may_shrink = may_shrink
         known, self._cure = self._cure, None
         if self._wounded_s:
-            self._cure = self._healer.cure(config, may_shrink=may_shrink, avoided=avoided)
+            self._cure = self._healer.cure(config, may_shrink=may_shrink, avoided=avoided, tried=self._tried)
         if self._cure is not None and (known is None or known.transformation != self._cure.transformation):
-            self._curable_s = now_s
+            n_tried = self._tried.get(self._cure.transformation, 0)
+            self._curable_s = now_s + (min(self.policy.delay_s * 2**n_tried, RETRY_S_MAX) if n_tried else 0.0)
 
     def submitted(self, number: int) -> None:
         """Learn under which number the cure goes."""
         self._open = number
         self.proposed += 1
+
+    def began(self, transformation: Hashable) -> None:
+        """Learn that a change of the keyspace has begun, whoever wished it."""
+        # The one begun last is the last to be forgotten.
+        self._tried[transformation] = self._tried.pop(transformation, 0) + 1
+        if len(self._tried) > TRIED_MAX:
+            del self._tried[next(iter(self._tried))]
 
     def delivered(self, number: int) -> None:
         """Learn that the order has taken an own message."""

@@ -27,7 +27,7 @@ from crescando.roles.retirement import Retirement
 from crescando.routing.base import Config, ExpelledEvent, Multicast, StableEvent
 from crescando.routing.batch import CONFIG, Delivery, Message
 from crescando.routing.ecast.messages import ConfigRequest, ConfigState
-from crescando.routing.rubberband.happenings import Happening
+from crescando.routing.rubberband.happenings import Began, Happening
 from crescando.routing.rubberband.messages import Suspect, Trust
 from crescando.types import ProcessId
 
@@ -262,7 +262,11 @@ class Super(Generic[C]):
         if before is None:
             self.history.begin(at)
         else:
-            self.history.add(at, self._observe(before, message, self.following.config))
+            happenings = self._observe(before, message, self.following.config)
+            self.history.add(at, happenings)
+            for what in happenings:
+                if isinstance(what, Began):
+                    self.healing.began(what.transformation)
 
     def _look_at_members(self, now_s: float) -> None:
         members = self.following.config.members()

@@ -17,6 +17,7 @@ from crescando.routing.base import Refusal
 from crescando.routing.batch import Message
 from crescando.routing.rubberband import (
     Contract,
+    DropChange,
     Join,
     MessageId,
     Ready,
@@ -86,6 +87,8 @@ class Walk:
         self._due: list[tuple[float, Message]] = []
         self._numbers: dict[ProcessId, int] = {}
         self._promised: set[tuple[MessageId, int]] = set()
+        self.cramped: set[ProcessId] = set()
+        """Those that give up whatever they receive."""
 
     # What happens.
 
@@ -155,6 +158,9 @@ class Walk:
             voter.n_delivered += 1
             if message.sender == voter.me:
                 voter.healing.delivered(message.number)
+            body = decode_message(message.payload)
+            if isinstance(body, Reconfigure):
+                voter.healing.began(body.transformation)
         config = self.configs[voter.n_delivered]
         avoided = frozenset(voter.accused)
         cure = voter.healing.look(config, config.supers, avoided, self.now_s)
@@ -167,7 +173,10 @@ class Walk:
             for index, copy in enumerate(change.copies):
                 if index not in change.ready and (change.id, index) not in self._promised:
                     self._promised.add((change.id, index))
-                    self._submit(copy.receiver, Ready(change.id, index), self.rng.uniform(0.1, 3.0))
+                    body: Ready | DropChange = Ready(change.id, index)
+                    if copy.receiver in self.cramped:
+                        body = DropChange(change.id, "it is too much")
+                    self._submit(copy.receiver, body, self.rng.uniform(0.1, 3.0))
 
     def _submit(self, sender: ProcessId, body: object, after_s: float | None = None) -> int:
         number = self._numbers[sender] = self._numbers.get(sender, 0) + 1
@@ -183,7 +192,7 @@ class Walk:
 
     def _order(self, message: Message) -> None:
         body = decode_message(message.payload)
-        if message.sender in self.dead | self.mute and isinstance(body, Ready):
+        if message.sender in self.dead | self.mute and isinstance(body, Ready | DropChange):
             if message.sender in self.mute:
                 self._due.append((self.now_s + 1.0, message))
             return

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 
 import pytest
 
 from crescando.errors import SpecError
 from crescando.roles.healing import Healer, HealingPolicy
 from crescando.routing.rubberband import Reconfigure, Replace, Rubberband
-from crescando.routing.rubberband.healing import RingHealer
+from crescando.routing.rubberband.healing import NEVER, RingHealer
 from crescando.routing.rubberband.membership import Membership
 from crescando.routing.rubberband.planner import make_plan
 from crescando.types import ProcessId
@@ -131,6 +131,42 @@ def _shrinking() -> HealingPolicy:
     return HealingPolicy("shrink", shrink_after_s=10.0)
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_if_one_standby_cannot_take_it_the_next_one_does(seed: int) -> None:
+    world = Walk(seed)
+    world.join()
+    world.join()
+    world.run(1.5)
+    world.cramped = set(world.config.standbys[:1])
+    world.dead.add(world.config.ring.processes[0])
+    world.run(REST_S)
+
+    if world.f == 1:
+        # Its rows are gone with it, and nobody pretends otherwise.
+        assert world.n_begun == 0
+    else:
+        assert not world.open_wounds
+        assert (world.n_begun, world.n_dropped) == (2, 1)
+
+
+def test_a_cure_that_is_dropped_again_and_again_is_tried_ever_more_seldom() -> None:
+    world = next(each for seed in range(50) if (each := Walk(seed)).f > 1)
+    world.join()
+    world.run(1.5)
+    world.cramped = set(world.config.standbys)
+    world.dead.add(world.config.ring.processes[0])
+    world.run(60.0)
+    begun = world.n_begun
+    assert 3 <= begun <= 8
+
+    world.run(120.0)
+    assert world.n_begun - begun <= 4
+
+    world.cramped.clear()
+    world.run(120.0)
+    assert not world.open_wounds
+
+
 @pytest.mark.parametrize("action", ["heal", "", "Replace"])
 def test_an_unknown_policy_is_refused_by_name(action: str) -> None:
     with pytest.raises(SpecError, match=r"healing.action must be one of replace, shrink, wait"):
@@ -173,7 +209,13 @@ class Tireless(RingHealer):
         return frozenset(config.ring.processes) - config.storages
 
     def cure(
-        self, config: Rubberband, /, *, may_shrink: frozenset[ProcessId], avoided: frozenset[ProcessId]
+        self,
+        config: Rubberband,
+        /,
+        *,
+        may_shrink: frozenset[ProcessId] = frozenset(),
+        avoided: frozenset[ProcessId] = frozenset(),
+        tried: Mapping[Hashable, int] = NEVER,
     ) -> Reconfigure | None:
         failed = self.wounded(config)
         standbys = sorted(config.storages - set(config.ring.processes) - avoided)
@@ -191,7 +233,13 @@ class Hopeful(RingHealer):
     """Plans copies from processes that do not answer, though they are members."""
 
     def cure(
-        self, config: Rubberband, /, *, may_shrink: frozenset[ProcessId], avoided: frozenset[ProcessId]
+        self,
+        config: Rubberband,
+        /,
+        *,
+        may_shrink: frozenset[ProcessId] = frozenset(),
+        avoided: frozenset[ProcessId] = frozenset(),
+        tried: Mapping[Hashable, int] = NEVER,
     ) -> Reconfigure | None:
         standbys = [process for process in config.standbys if process not in avoided]
         for process in sorted(self.wounded(config)):
@@ -212,12 +260,18 @@ class Zealous(RingHealer):
         return super().wounded(config) | config.pending
 
     def cure(
-        self, config: Rubberband, /, *, may_shrink: frozenset[ProcessId], avoided: frozenset[ProcessId]
+        self,
+        config: Rubberband,
+        /,
+        *,
+        may_shrink: frozenset[ProcessId] = frozenset(),
+        avoided: frozenset[ProcessId] = frozenset(),
+        tried: Mapping[Hashable, int] = NEVER,
     ) -> Reconfigure | None:
         if config.pending and config.standbys:
             process = min(config.pending)
             return Reconfigure(Replace(process, config.standbys[0]), (), config.layout)
-        return super().cure(config, may_shrink=may_shrink, avoided=avoided)
+        return super().cure(config, may_shrink=may_shrink, avoided=avoided, tried=tried)
 
 
 def test_planted_supers_that_act_for_ever_are_found() -> None:

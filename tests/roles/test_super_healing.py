@@ -6,6 +6,7 @@ from crescando.roles.healing import HealingPolicy
 from crescando.roles.messages import Pong
 from crescando.routing.base import NotStable, StableEvent
 from crescando.routing.rubberband import (
+    DropChange,
     Join,
     MessageId,
     Reconfigure,
@@ -139,3 +140,18 @@ def test_a_policy_of_waiting_leaves_it_to_an_administrator() -> None:
     watch.pass_time(3.0, alive=(S1, ME, PEER, CLIENT, NEW))
 
     assert watch.votes() == []
+
+
+def test_a_cure_that_was_dropped_is_tried_again_after_a_while() -> None:
+    ward = Ward(FIRST, NEW)
+    (cure,) = ward.cures()
+    number = ward.watch.multicast.next_number - 1
+    ward.watch.numbers[FIRST] = number - 1
+    ward.watch.deliver(FIRST, cure)
+    ward.watch.core.flush(ward.watch.now_s)
+
+    ward.watch.deliver(NEW, DropChange(MessageId(FIRST, number), "it is too much"))
+
+    assert ward.cures() == [cure]
+    assert len(ward.pass_time(1.5)) == 1
+    assert [each.transformation for each in ward.pass_time(0.5)] == [cure.transformation] * 2

@@ -10,7 +10,8 @@ promised replication, and none asks anything of one that does not answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from crescando.errors import SpecError
@@ -27,6 +28,9 @@ STEPS_MAX = 2_000
 
 NOT_ORDERED = MessageId(ProcessId("super", "healer"), 0)
 """Stands for the message that would begin a cure."""
+
+
+NEVER: Mapping[Hashable, int] = MappingProxyType({})
 
 
 class Wound(NamedTuple):
@@ -67,6 +71,7 @@ class RingHealer:
         *,
         may_shrink: frozenset[ProcessId] = frozenset(),
         avoided: frozenset[ProcessId] = frozenset(),
+        tried: Mapping[Hashable, int] = NEVER,
     ) -> Reconfigure | None:
         """Give the change that heals the most dangerous wound of those that can be healed.
 
@@ -77,10 +82,12 @@ class RingHealer:
             Failed processes whose positions may be given up if nobody can take them.
         avoided : frozenset of ProcessId
             Standbys not to be taken: of no position, and yet full, or not heard.
+        tried : mapping
+            How often each transformation was begun and dropped.
         """
         standbys = [process for process in config.standbys if process not in avoided]
         for _, process in wounds(config):
-            for transformation in _cures(process, standbys, may_shrink):
+            for transformation in _cures(process, standbys, may_shrink, tried):
                 change = planned(config, transformation)
                 if change is not None:
                     return change
@@ -88,10 +95,14 @@ class RingHealer:
 
 
 def _cures(
-    process: ProcessId, standbys: list[ProcessId], may_shrink: frozenset[ProcessId]
+    process: ProcessId,
+    standbys: list[ProcessId],
+    may_shrink: frozenset[ProcessId],
+    tried: Mapping[Hashable, int],
 ) -> Iterator[Transformation]:
     if standbys:
-        yield Replace(process, standbys[0])
+        # Should one be unable to take it all, it is another one's turn.
+        yield min((Replace(process, by) for by in standbys), key=lambda change: tried.get(change, 0))
     elif process in may_shrink:
         yield Contract(process)
 
