@@ -87,6 +87,11 @@ class LoopBackend:
         self._closed = ""
         loop.call(self._pump.start)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is taken: it was closed, stopped or expelled."""
+        return bool(self._closed) or self.core.is_over
+
     # Data.
 
     @property
@@ -275,10 +280,8 @@ class LoopBackend:
         Raises
         ------
         ClosedError
-            If the session or store is closed.
+            If the store is closed.
         """
-        if self._closed:
-            raise ClosedError(self._closed)
         agenda = self._loop.agenda
         self._loop.hand_over(lambda: _no_handle(agenda.call_at(agenda.now_s() + seconds, callback)))
 

@@ -109,12 +109,13 @@ class Chronicle:
 
     Parameters
     ----------
-    backend : callable
-        Gives the client process that asks.
+    client : callable
+        Gives the client process that asks now; called in the loop's thread, so that it must
+        not open one.
     """
 
-    def __init__(self, backend: Callable[[], LoopBackend]) -> None:
-        self._backend = backend
+    def __init__(self, client: Callable[[], LoopBackend]) -> None:
+        self._client = client
         self._lock = threading.Lock()
         self._changed: Future[None] = Future()
         self._events: deque[Occurrence] = deque()
@@ -145,8 +146,8 @@ class Chronicle:
         if self._is_closed:
             return
         try:
-            client = self._backend()
-            for process in tuple(client.core.supers):
+            client = self._client()
+            for process in () if client.is_over else tuple(client.core.supers):
                 self._ask(client, process)
             client.call_later(ASK_AGAIN_S, self._tick)
         except ClosedError:
@@ -165,13 +166,13 @@ class Chronicle:
             self._asked.discard(process)
         try:
             answer = future.result()
-            client = self._backend()
         except CrescandoError:
-            # It is asked again if it still has a session, and this administrator goes on.
+            # It is asked again if it still has a session.
             return
+        client = self._client()
         if isinstance(answer, Watched):
             self._take(process, answer, client.core.supers)
-            if process not in self._ignorant:
+            if process not in self._ignorant and not client.is_over:
                 self._ask(client, process)
 
     def _take(self, process: ProcessId, answer: Watched, supers: set[ProcessId]) -> None:

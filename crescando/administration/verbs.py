@@ -7,6 +7,7 @@ embedded cluster and one behind a network are administered alike.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -53,10 +54,11 @@ class Administration:
     ) -> None:
         self._connect = connect
         self._timeout_s = timeout_s
+        self._opening = threading.Lock()
         self._desk: Desk | None = None
         self._client: LoopBackend | None = None
         self._questions = Questions(self._session)
-        self._chronicle = Chronicle(self._session)
+        self._chronicle = Chronicle(self._present)
         self._moves = Moves(self._session, self._questions, self._chronicle)
         self._worker = Worker(self._moves.look)
         self._last: Rubberband | None = None
@@ -248,27 +250,41 @@ class Administration:
 
     # The session.
 
+    def _present(self) -> LoopBackend:
+        """Give the session that there is, as it is."""
+        assert self._client is not None
+        return self._client
+
     def _session(self) -> LoopBackend:
         self._checked_desk()
         assert self._client is not None
         return self._client
 
     def _checked_desk(self) -> Desk:
-        if self._desk is None:
-            self._client = self._connect(SESSION)
-            self._desk = Desk(self._client, self._timeout_s)
-        self._desk.check_usable()
-        return self._desk
+        with self._opening:
+            if self._desk is not None:
+                self._desk.check_usable()
+            if self._client is None or self._client.is_over:
+                # The first one, or one in place of a client that was cut off and expelled.
+                if self._client is not None:
+                    self._client.abandon("the administrator's client was expelled; ask again")
+                self._client = self._connect(SESSION)
+                self._desk = Desk(self._client, self._timeout_s)
+            assert self._desk is not None
+            return self._desk
 
     def _ask(self, question: Callable[[], object], what: str) -> ControlHandle[Any]:
         return ControlHandle(self._checked_desk(), self._worker.submit(question), lambda found: found, what)
 
     def leave(self, timeout_s: float) -> None:
         """Ask and follow nothing any more; what is under way goes on."""
-        if self._client is not None and self._desk is not None:
-            self._desk.refuse_new_work()
+        with self._opening:
+            client, desk = self._client, self._desk
+            if desk is not None:
+                desk.refuse_new_work()
+        if client is not None:
             # Ends what the worker waits for.
-            self._client.abandon("the store was closed before this was answered")
+            client.abandon("the store was closed before this was answered")
         self._chronicle.close()
         self._worker.close(timeout_s)
         self._moves.end(ClosedError("the store was closed; the change goes on"))

@@ -118,6 +118,11 @@ class Client:
     # What users ask.
 
     @property
+    def is_over(self) -> bool:
+        """Whether it was expelled: nothing more is taken."""
+        return bool(self._closed)
+
+    @property
     def n_in_flight(self) -> int:
         """How many data operations have no outcome yet."""
         return len(self._requests) + len(self._operations) + len(self._direct)

@@ -26,6 +26,8 @@ CLIENT = ProcessId("client", "administration", 1)
 class Scripted:
     """A client's sessions with supers, whose answers a test gives."""
 
+    is_over = False
+
     def __init__(self, *supers: ProcessId) -> None:
         self.core = SimpleNamespace(supers=set(supers))
         self.open: dict[ProcessId, tuple[Any, Future[Any]]] = {}

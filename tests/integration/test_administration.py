@@ -246,6 +246,25 @@ def test_whoever_comes_after_a_dead_administrator_finds_the_move_and_may_end_it(
     assert patient.cluster.moves() == ()
 
 
+def test_an_administrator_that_was_cut_off_comes_back_under_a_new_name(
+    patient: crescando.Store[Cluster],
+) -> None:
+    move = stuck(patient)
+    stream = patient.cluster.events(timeout_s=SECONDS)
+    assert next(stream).what == TableChanged("counters", "created")
+    # As after its expulsion: nothing more is taken.
+    patient.cluster._present().abandon("expelled")
+
+    # The dead receiver does not confirm it, so that nobody waits for it here.
+    patient.create_table_nowait("later", like={"a": [1]}, primary_key="a")
+    assert len(patient.cluster.status().changes) == 1
+    assert TableChanged("later", "created") in (event.what for event in stream)
+    move.cancel("enough")
+
+    with pytest.raises(MoveDroppedError, match="enough"):
+        move.result(SECONDS)
+
+
 def test_a_deadline_ends_the_wait_and_nothing_else(patient: crescando.Store[Cluster]) -> None:
     move = stuck(patient)
 
