@@ -263,6 +263,7 @@ def test_an_administrator_that_was_cut_off_comes_back_under_a_new_name(
 
     with pytest.raises(MoveDroppedError, match="enough"):
         move.result(SECONDS)
+    patient.close(0.2)
 
 
 def test_a_deadline_ends_the_wait_and_nothing_else(patient: crescando.Store[Cluster]) -> None:
@@ -329,7 +330,14 @@ def test_events_come_in_order_and_go_on_behind_a_position(store: crescando.Store
     assert next(stream) == event
 
 
-def test_a_stream_goes_on_although_supers_die(store: crescando.Store[Cluster]) -> None:
+def test_a_stream_goes_on_although_supers_die() -> None:
+    spec = ClusterSpec(supers=3, super_=SuperTiming(suspicion_s=0.5, ping_s=0.1))
+    with crescando.open(spec=spec, seed=1) as store:
+        store.create_table(COUNTERS)
+        streamed_while_supers_die(store)
+
+
+def streamed_while_supers_die(store: crescando.Store[Cluster]) -> None:
     stream = store.cluster.events(timeout_s=SECONDS)
     seen = [next(stream)]
     for n, victim in enumerate(("u1", "u2")):
