@@ -77,6 +77,11 @@ fuzz: $(READY)
 slow-reader: $(READY)
 	$(BIN)/python -m tests.nodes.slow_reader
 
+# Certificates that live for less than a minute, renewed under load for five.
+.PHONY: soak-certificates
+soak-certificates: $(READY)
+	$(BIN)/python -m tests.nodes.rotation
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy

@@ -8,6 +8,7 @@ about silence, the calendar's clock about certificates only.
 from __future__ import annotations
 
 import asyncio
+import datetime
 import logging
 import random
 import time
@@ -108,8 +109,8 @@ class Tending:
         certificate = credentials.tls.certificate
         if certificate.is_aging(today_s) and self._warned != certificate.serial:
             self._warned = certificate.serial
-            days = (certificate.expires_s - today_s) / 86_400
-            logger.warning("the certificate %s expires in %.1f days; renew it", certificate.serial, days)
+            left = datetime.timedelta(seconds=int(certificate.expires_s - today_s))
+            logger.warning("the certificate %s expires in %s; renew it", certificate.serial, left)
 
     def _renew(self, credentials: Credentials, today_s: float) -> None:
         """Have every session begun anew with the credentials there are now, little by little."""
