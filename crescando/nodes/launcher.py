@@ -31,6 +31,7 @@ from crescando.clusterfile import ClusterFile, Seat
 from crescando.errors import CrescandoError, DeadlineError, SpecError
 from crescando.nodes.files import certificate_for
 from crescando.nodes.running import READY_S
+from crescando.roles.following import LEFT
 from crescando.warming import compiling
 
 FOLDER = Path(".crescando")
@@ -253,7 +254,8 @@ class Launcher:
             self._forget(child)
             del self._children[node]
             self._tell(f"{node} has ended: {self._last_words(child)}")
-            if self.file.restart:
+            # Whoever was asked to leave is not wanted any more.
+            if self.file.restart and not child.fault.startswith(LEFT):
                 again = self._again.setdefault(node, _Again(0.0))
                 now_s = time.monotonic()
                 if now_s - child.started_s > LIVES_LONG_S:

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from crescando.routing.base import Config, Multicast
+from crescando.routing.base import Config, ExpelledEvent, Multicast
 from crescando.routing.batch import Delivery, Message, submission
 from crescando.routing.rubberband.messages import ConfigMessage, Join, encode_message
 from crescando.types import NO_POSITION, MessageKind, Position, ProcessId
 
 C = TypeVar("C", bound=Config)
+
+LEFT = "left the cluster"
+"""With this the reason begins for which a process stops that has left by its own will."""
 
 
 def configure(multicast: Multicast, me: ProcessId, body: ConfigMessage) -> int:
@@ -74,6 +77,11 @@ class Following(Generic[C]):
         """Become a member, unless this process is one from the beginning; said once."""
         if not self.is_joined:
             configure(multicast, self.me, Join(self.me))
+
+    def expel(self, event: ExpelledEvent) -> str:
+        """Learn that this process is no member any more; gives why it stops."""
+        self.is_expelled = True
+        return f"{LEFT} at position {event.position}" if self.is_leaving else event.reason
 
     def take(self, part: Delivery, index: int) -> tuple[Message, C | None]:
         """Follow a delivered configuration message.

@@ -242,8 +242,7 @@ class Storage:
                 self._take_reads(event)
             elif isinstance(event, ExpelledEvent):
                 # State that the others no longer wait for must not be served.
-                self._out.stop = event.reason
-                self.following.is_expelled = True
+                self._out.stop = self.following.expel(event)
             elif isinstance(event, StableEvent):
                 self._out.send += self._retirement.settle(event)
         self._take_basic(now_s)

@@ -201,8 +201,7 @@ class Super(Generic[C]):
         """Ping, judge silence, and send."""
         for event in self.multicast.take_events():
             if isinstance(event, ExpelledEvent):
-                self._out.stop = event.reason
-                self.following.is_expelled = True
+                self._out.stop = self.following.expel(event)
             elif isinstance(event, Delivery):
                 self._follow(event, now_s)
             elif isinstance(event, StableEvent):

@@ -113,6 +113,7 @@ def test_a_standby_that_is_asked_to_leave_ends_and_stays_away() -> None:
         assert cluster.remove(spare) == spare
 
         wait_for(lambda: not cluster._processes[spare].is_running, "it goes on")
+        assert cluster._processes[spare].reason.startswith("left the cluster at position")
         assert cluster.config().storages == {storage("s1"), storage("s2")}
         assert [process for process in cluster._processes if process.node == spare.node] == [spare]
         assert len(store.table("counters").select(["k"]).rows()) == 40

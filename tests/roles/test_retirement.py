@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crescando.roles.messages import Retire, Retires
-from crescando.routing.base import NotStable, StableEvent
+from crescando.routing.base import ExpelledEvent, NotStable, StableEvent
 from crescando.routing.rubberband import Join, Leave
 from tests.roles.stage import sent
 from tests.roles.test_super import CLIENT, CONFIG, ME, Watch
@@ -62,3 +62,11 @@ def test_one_that_has_not_joined_cannot_leave() -> None:
     watch.core.flush(watch.now_s)
     assert ask(watch) == []
     assert watch.votes() == [Join(ME), Leave(ME)]
+
+
+def test_one_that_has_left_says_so_when_it_stops() -> None:
+    watch = Watch()
+    ask(watch)
+    watch.multicast.events.append(ExpelledEvent(9, 1))
+
+    assert watch.core.flush(watch.now_s).stop == "left the cluster at position 9"
