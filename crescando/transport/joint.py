@@ -6,11 +6,15 @@ come are taken. Which of the two ways a session goes is known to no process.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
+from crescando.errors import CredentialsError
 from crescando.transport.base import Endpoint, Transport
 from crescando.transport.inprocess import InProcessHub
 from crescando.types import ProcessId
+
+logger = logging.getLogger(__name__)
 
 CLIENT = "client"
 """The role of those whom nobody outside asks for anything."""
@@ -46,7 +50,11 @@ class JointTransport(Transport):
     def attach(self, process: ProcessId, endpoint: Endpoint) -> None:
         self._near.attach(process, endpoint)
         self._endpoints[process] = endpoint
-        self._attach_far(process, endpoint)
+        try:
+            self._attach_far(process, endpoint)
+        except CredentialsError as error:
+            # It is of use to those inside all the same.
+            logger.error("%s cannot be reached from outside: %s", process, error)
 
     def detach(self, process: ProcessId) -> None:
         self._near.detach(process)

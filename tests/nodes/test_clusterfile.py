@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,12 @@ def test_an_empty_file_is_a_whole_cluster(tmp_path: Path) -> None:
         True,
     )
     assert all(seat.is_founding for seat in file.seats)
+
+
+def test_the_example_says_what_is_the_default_anyway(tmp_path: Path) -> None:
+    example = read_cluster_file(Path(__file__).parents[2] / "docs" / "examples" / "cluster.toml")
+
+    assert replace(example, path=Path()) == replace(read(tmp_path, ""), path=Path())
 
 
 def test_every_part_can_be_set(tmp_path: Path) -> None:

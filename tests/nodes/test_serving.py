@@ -83,3 +83,16 @@ def test_what_cannot_be_served_is_told(store: Store[Cluster], certs: Path, tmp_p
         other.serve(f"127.0.0.1:{port_of(url)}", tls=certs)
     with crescando.open() as other, pytest.raises(CredentialsError, match=r"names .*router/r9, not .*/r1"):
         other.serve(tls=Authority(certs).issue("router/r9"))
+
+
+def test_a_newcomer_whom_the_certificate_does_not_name_serves_those_inside(
+    store: Store[Cluster], certs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = [f"router/r{i}" for i in (1, 2, 3)] + [f"storage/s{i}" for i in (1, 2, 3)] + ["super/u1"]
+    url = store.serve(tls=Authority(certs).issue("node/store", *names, path=certs / "fixed.pem"))
+    newcomer = store.cluster.start_storage(timeout_s=PATIENCE_S)
+
+    assert f"{newcomer} cannot be reached from outside" in caplog.text
+    with crescando.connect(url, tls=certs) as outside:
+        outside.table("seats").insert([{"flight": 7, "seat": "1A"}]).result()
+    assert store.table("seats").select().rows() == [(7, "1A")]
