@@ -246,6 +246,9 @@ _OWN_FORMS: dict[Any, Any] = {
     Route: _Route,
 }
 
+FAULT_CHARACTERS_MAX = 200
+"""Of what is said about a message that is none."""
+
 V = TypeVar("V")
 
 
@@ -371,7 +374,8 @@ def _decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes | memoryview) -> 
         unpack = _UNPACK.get(type(message))
         return message if unpack is None else unpack(message)
     except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise RemoteProtocolError(f"malformed message: {error}") from error
+        # What stands in a message may be long, and may be a row's: the error says what it is not.
+        raise RemoteProtocolError(f"malformed message: {str(error)[:FAULT_CHARACTERS_MAX]}") from None
 
 
 def _tag_of(data: bytes | memoryview) -> str:

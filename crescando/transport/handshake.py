@@ -164,7 +164,8 @@ def decode_word(kind: type[W], body: bytes) -> W:
                 )
         word = _DECODERS[kind].decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise RemoteProtocolError(f"malformed {kind.__name__.lower()}: {error}") from error
+        fault = str(error)[:REASON_CHARACTERS_MAX]
+        raise RemoteProtocolError(f"malformed {kind.__name__.lower()}: {fault}") from error
     assert isinstance(word, kind)
     named = [value for field in kind.__struct_fields__ for value in _processes(getattr(word, field))]
     if not all(is_name(process.role) and is_name(process.node) for process in named):

@@ -6,7 +6,7 @@ import gc
 import random
 import time
 import tracemalloc
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 import numpy as np
@@ -290,6 +290,35 @@ def test_whoever_names_another_as_the_sender_is_refused(message: Any) -> None:
             assert same(itself(data), message)
 
 
+SPEAKING_OF_OTHERS = {
+    paxos.Accepted,
+    paxos.CanvassReply,
+    paxos.HeartbeatReply,
+    paxos.Nack,
+    paxos.Promise,
+    direct.Ping,
+    ecast.ConfigState,
+    ecast.Fenced,
+    ecast.Resume,
+    ecast.Routers,
+    ecast.StableUpTo,
+    ecast.Welcome,
+    description.Described,
+}
+"""Those that name processes, and not the one that sends them."""
+
+
+def test_whatever_names_its_sender_is_compared_with_the_session() -> None:
+    naming = {
+        kind
+        for kind in {getattr(kind, "__origin__", kind) for kind in get_args(wire.WireMessage)}
+        for hint in get_type_hints(kind).values()
+        if any(name in str(hint) for name in ("ProcessId", "Ballot", "Submission", "Delivery", "Explanation"))
+    }
+
+    assert naming == set(SENDERS) | SPEAKING_OF_OTHERS
+
+
 # What comes from outside.
 
 
@@ -420,6 +449,16 @@ def test_a_message_with_one_field_of_another_type_is_decoded_or_refused(
     raw[index % len(raw)] = value
 
     refused(msgspec.msgpack.encode(raw))
+
+
+def test_what_is_said_of_a_message_that_is_none_is_short() -> None:
+    data = msgspec.msgpack.encode(["x" * 100_000 + "\n", 1])
+
+    with pytest.raises(RemoteProtocolError) as refused:
+        wire.decode(data)
+
+    assert len(str(refused.value)) < 300
+    assert str(refused.value).isprintable()
 
 
 def test_prefixes_of_messages_are_refused() -> None:
