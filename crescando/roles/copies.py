@@ -207,6 +207,9 @@ class Copies:
         """Fetch what this process is still to receive of another one."""
         self._sessions.add(peer)
         self._try_at_s.pop(peer, None)
+        if peer > self.me and peer not in self._peers():
+            # It was asked for, and is not needed any more.
+            self._reset.append(peer)
         for each in self._from(peer):
             self._to_send.append((peer, each.on_connected()))
 

@@ -9,10 +9,13 @@ from crescando.routing.broadcast import Broadcast
 from crescando.routing.ecast.messages import Batch
 from crescando.routing.ecast.mseq import MSeq
 from crescando.routing.ecast.stability import Entry, Window, entry_of
-from crescando.routing.rubberband import CreateTable, Suspect
+from crescando.routing.rubberband import CreateTable, Join, Reconfigure, Replace, Suspect
+from crescando.routing.rubberband.planner import make_plan
 from crescando.types import FULL_RING, KeyRange, ProcessId, position
 from tests.ecast.parties import CONFIG, OTHER, S0, S1, S2, U0, batch, configure, of, point, read, write
-from tests.routing.worlds import CLIENT, schema
+from tests.routing.worlds import CLIENT, after, schema, storage
+
+S3 = storage(3)
 
 MIDDLE = position(1, 0)
 
@@ -210,6 +213,23 @@ def test_a_write_over_all_is_lost_if_both_owners_of_some_range_are() -> None:
     learner.window.suspect(S1)
 
     assert learner.window.lost == {CLIENT: {1}}
+
+
+def test_a_write_is_not_lost_that_a_process_has_confirmed_which_was_to_own_its_range() -> None:
+    config = after(CONFIG, (S3, Join(S3)))
+    plan = make_plan(config.ring, Replace(S1, S3))
+    change = configure(1, Reconfigure(Replace(S1, S3), plan.copies, config.layout))
+    config = config.apply(change)
+    learner = Learner(config)
+    entry = learner.learn(batch(of(write(1, point(S0, S1)), write(2, point(S0, S2)))))
+    assert set(entry.deliveries) == {S0, S1, S2, S3}
+
+    learner.window.confirm(S3, position(9, 0))
+    for process in (S0, S1, S2):
+        learner.window.suspect(process)
+
+    # Of the other range it was to hold nothing.
+    assert learner.window.lost == {CLIENT: {2}}
 
 
 def test_without_placement_any_destination_of_a_write_holds_all_of_it() -> None:

@@ -232,20 +232,21 @@ def test_a_receiver_without_a_session_gives_up_after_a_while() -> None:
 def test_a_sender_that_is_behind_is_asked_again() -> None:
     world = town(limits=SMALL)
     world.settle()
-    world.change(CHANGES["expand"])
-    (sender,) = {copy.sender for copy in world.config.changes[0].copies}
-    receiver = world.hosts[S[4]]
+    world.change(Rebalance(S[3], 1 << 61))
+    # The first in name asks for the session: here the receiver, which is ahead.
+    copy = next(copy for copy in world.config.changes[0].copies if copy.receiver < copy.sender)
+    receiver, sender = world.hosts[copy.receiver], world.hosts[copy.sender]
     world.receive(receiver, 100)
     world.execute(receiver)
-    # The receiver's name is behind the sender's, so the sender would ask for the session when it comes to it.
-    world.sessions.add(frozenset((sender, S[4])))
-    receiver.core.on_connected(sender, world.now_s)
-    world.hosts[sender].core.on_connected(S[4], world.now_s)
-    world.turn(receiver)
-    world.pass_on((S[4], sender))
+    for _ in range(3):
+        world.pass_on((receiver.me, sender.me))
+        (answer,) = [wire.decode(data) for data in world.channels[sender.me, receiver.me]]
+        assert isinstance(answer, CopyUnknown)
+        world.pass_on((sender.me, receiver.me))
+        assert not world.channels[receiver.me, sender.me]
+        world.now_s += 0.2
+        world.turn(receiver)
 
-    (answer,) = [wire.decode(data) for data in world.channels[sender, S[4]]]
-    assert isinstance(answer, CopyUnknown)
     world.settle()
     world.check()
 
@@ -296,3 +297,23 @@ def test_a_range_that_was_moved_away_and_back_has_its_rows() -> None:
     world.settle()
     world.check()
     world.check_reported()
+
+
+def test_a_session_that_comes_when_nobody_needs_it_any_more_ends() -> None:
+    world = begin_an_expansion(town(limits=SMALL))
+    (change,) = world.config.changes
+    (copy,) = change.copies
+    first, last = sorted((copy.sender, copy.receiver))
+    world.end_session(first, last)
+    world.order_config(ADMIN, DropChange(change.id, "enough"))
+    for host in world.alive():
+        world.receive(host, 100)
+
+    # The answer to what was asked before comes only now.
+    world.sessions.add(frozenset((first, last)))
+    for one, other in ((last, first), (first, last)):
+        world.hosts[one].core.on_connected(other, world.now_s)
+        world.turn(world.hosts[one])
+
+    world.settle()
+    world.check()

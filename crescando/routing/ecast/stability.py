@@ -36,8 +36,12 @@ class Placed(Protocol):
     Without it every destination of a write is taken to hold all of it.
     """
 
-    def owned_arcs(self, process: ProcessId) -> tuple[KeyRange, ...]:
-        """Give the ring ranges whose rows `process` holds."""
+    def wanted(self, process: ProcessId) -> Scope:
+        """Give the ring ranges that `process` owns, or keeps the writes to since it is to own them.
+
+        If a range's owners have failed before they confirmed, others have taken their places, and
+        whoever was to own it then does now: the last owner that lives is never declared failed.
+        """
         ...
 
 
@@ -137,7 +141,7 @@ def _is_covered(
         return False
     if not isinstance(config, Placed):
         return True
-    held = [arc for process in target if process in confirmed for arc in config.owned_arcs(process)]
+    held = [arc for process in target if process in confirmed for arc in config.wanted(process)]
     wanted = [key_range for scope in target.values() for key_range in scope]
     return all(_covers(held, key_range) for key_range in wanted)
 
