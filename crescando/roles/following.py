@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from crescando.routing.base import Config, ExpelledEvent, Multicast
+from crescando.routing.base import Config, ExpelledEvent, Multicast, StableEvent
 from crescando.routing.batch import Delivery, Message, submission
 from crescando.routing.rubberband.messages import ConfigMessage, Join, encode_message
 from crescando.types import NO_POSITION, MessageKind, Position, ProcessId
@@ -77,6 +77,14 @@ class Following(Generic[C]):
         """Become a member, unless this process is one from the beginning; said once."""
         if not self.is_joined:
             configure(multicast, self.me, Join(self.me))
+
+    def settle(self, event: StableEvent) -> str:
+        """Learn what became of own messages; gives why this process stops, if its join was refused."""
+        if not self.is_joined:
+            for exception in event.exceptions:
+                if exception.number == 1:
+                    return f"it could not join: {exception.reason}"
+        return ""
 
     def expel(self, event: ExpelledEvent) -> str:
         """Learn that this process is no member any more; gives why it stops."""

@@ -244,6 +244,7 @@ class Storage:
                 # State that the others no longer wait for must not be served.
                 self._out.stop = self.following.expel(event)
             elif isinstance(event, StableEvent):
+                self._out.stop = self._out.stop or self.following.settle(event)
                 self._out.send += self._retirement.settle(event)
         self._take_basic(now_s)
         for client, numbers in self._called_off.items():

@@ -207,6 +207,7 @@ class Super(Generic[C]):
             elif isinstance(event, StableEvent):
                 refused = [exception.number for exception in event.exceptions]
                 self.healing.settle(event.upto, refused, now_s)
+                self._out.stop = self._out.stop or self.following.settle(event)
                 self._out.send += self._retirement.settle(event)
         is_due = self.healing.wake_at_s is not None and now_s >= self.healing.wake_at_s
         if now_s >= self._ping_at_s:

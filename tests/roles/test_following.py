@@ -12,6 +12,7 @@ from crescando.roles.areas import TableChange
 from crescando.roles.following import Following
 from crescando.roles.messages import Attach, Explain, Inquire, Inquired, Ping, Pong, ReadReplica
 from crescando.roles.storage import Storage
+from crescando.routing.base import NotStable, StableEvent
 from crescando.routing.batch import Delivery, gather, submission
 from crescando.routing.rubberband import (
     ConfigMessage,
@@ -115,3 +116,19 @@ def test_a_configuration_that_is_none_is_refused() -> None:
 
     with pytest.raises(RemoteProtocolError, match="malformed configuration"):
         following.take(told(3, NEW, Join(NEW), b"nonsense"), 0)
+
+
+def test_one_whose_join_is_refused_stops_and_says_why() -> None:
+    joiner = Joiner()
+    refusal = NotStable(1, "refused", "storage/s7#1 has been a member; it must join as a new incarnation")
+    joiner.multicast.events.append(StableEvent(1, (refusal,)))
+
+    assert joiner.core.flush(0.0).stop == f"it could not join: {refusal.reason}"
+
+
+def test_what_is_refused_of_a_member_does_not_stop_it() -> None:
+    joiner = Joiner()
+    joiner.multicast.events.append(told(9, NEW, Join(NEW), JOINED.encode()))
+    joiner.multicast.events.append(StableEvent(1, (NotStable(1, "refused", "told again"),)))
+
+    assert joiner.core.flush(0.0).stop == ""
