@@ -7,10 +7,10 @@ sends is checked here, before anything runs; a faulty operation fails alone.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 
@@ -73,7 +73,7 @@ class ScanEngine:
         self._executed = int(NO_POSITION)
         self._counters = dict.fromkeys(_COUNTERS, 0)
         self._main: ScanEngine | None = None
-        self._images: WeakSet[ScanImage] = WeakSet()
+        self._images: tuple[weakref.ref[ScanImage], ...] = ()
         self._untidy: set[int] = set()
 
     def set_arcs(self, arcs: Sequence[KeyRange]) -> None:
@@ -113,14 +113,14 @@ class ScanEngine:
         for table_id, table in self._tables.items():
             table.adopt(other._tables[table_id])
         self._arcs = arcs
-        self._images |= other._images
+        self._images += other._images
         other._tables, other._arcs, other._main = {}, (), None
 
     def image(self, scope: Scope) -> ScanImage:
         """Take an image of the rows in some ring ranges; see `engine.base.Engine.image`."""
         check_held(scope, self._arcs)
         image = ScanImage(self._tables.values(), scope)
-        self._images.add(image)
+        self._images = (*(each for each in self._images if each() is not None), weakref.ref(image))
         return image
 
     def weigh(self, scope: Scope) -> tuple[int, int]:
@@ -213,8 +213,11 @@ class ScanEngine:
         return export_columns(self._tables[table], key_range)
 
     def statistics(self) -> dict[str, int]:
-        """Give counters: rows, bytes, cycles, operations, sharing, dirty rows, rows scanned, compactions."""
-        tables = self._tables.values()
+        """Give counters: rows, bytes, cycles, operations, sharing, dirty rows, rows scanned, compactions.
+
+        Another thread than the one that executes may ask, and gets about what is there.
+        """
+        tables = list(self._tables.values())
         return {
             "rows": sum(table.n_rows for table in tables),
             "bytes": sum(table.n_bytes for table in tables) + self._image_bytes(),
@@ -225,10 +228,11 @@ class ScanEngine:
     def _image_bytes(self) -> int:
         """Give what is in memory for images only."""
         kept: dict[int, int] = {}
-        for image in self._images:
-            kept |= image.array_bytes()
+        for image in (each() for each in self._images):
+            if image is not None:
+                kept |= image.array_bytes()
         if kept:
-            for table in self._tables.values():
+            for table in list(self._tables.values()):
                 for array_id in table.array_ids():
                     kept.pop(array_id, None)
         return sum(kept.values())

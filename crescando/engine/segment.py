@@ -160,7 +160,7 @@ class Segment(Stored):
     @property
     def n_bytes(self) -> int:
         """What the rows take; pages that were never written take no memory."""
-        per_row = sum(array.itemsize for array in self.data.values()) + self.position.itemsize
+        per_row = sum(array.itemsize for array in list(self.data.values())) + self.position.itemsize
         per_row += len(self.valid) + (self.alive is not None)
         return per_row * max(self.n_rows, self._n_touched)
 

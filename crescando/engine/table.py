@@ -91,7 +91,7 @@ class Table:
 
     @property
     def _text_bytes(self) -> int:
-        return sum(pool.n_bytes for pool in self.pools.values())
+        return sum(pool.n_bytes for pool in list(self.pools.values()))
 
     def weigh(self, scope: Scope) -> tuple[int, int]:
         """Count the rows in a scope, and give what they take with their share of the texts, about."""
@@ -133,6 +133,9 @@ class Table:
         if self.n_rows < n_rows:
             # Texts that went with them are looked for even if no new ones come.
             self._pool_sizes.clear()
+            if self.n_rows == 0 and not self.shares_pools:
+                # Nobody may ever ask a process without a range for anything.
+                self.pools = {column_id: Pool(binary=pool.binary) for column_id, pool in self.pools.items()}
 
     def _place(self, segment: Segment, arc: int) -> None:
         segment.arc = arc

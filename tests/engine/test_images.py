@@ -380,3 +380,9 @@ class TestCutting:
         for _ in range(2):
             bench.engine.execute([bench.operation(shape)])
         assert bench.engine.statistics()["bytes"] < 0.3 * before
+        # A process on standby is asked nothing.
+        bench.engine.set_arcs([])
+        assert bench.engine.statistics()["bytes"] < 0.001 * before
+        bench.engine.set_arcs([FULL_RING])
+        bench.load((1, 1, "again"))
+        assert bench.read(None) == [(1, 1, "again")]

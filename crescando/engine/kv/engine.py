@@ -166,7 +166,7 @@ class KvEngine:
 
     def statistics(self) -> dict[str, int]:
         """Give counters: rows, bytes (an estimate), cycles, operations, rows written, rows scanned."""
-        tables = self._tables.values()
+        tables = list(self._tables.values())
         return {
             "rows": sum(map(len, tables)),
             "bytes": sum(len(table) * len(table.schema.columns) * VALUE_BYTES for table in tables),
