@@ -77,3 +77,35 @@ def test_of_many_who_want_to_compile_one_does(tmp_path: Path, monkeypatch: pytes
 
     assert compiling == [tmp_path]
     assert (tmp_path / "ready").exists()
+
+
+def test_who_must_not_compile_takes_what_others_have_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("numba")
+    loaded: list[Path] = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv(warming.VARIABLE, "")
+    monkeypatch.setattr(warming, "load", loaded.append)
+    monkeypatch.setattr(warming, "_compile_elsewhere", lambda _: pytest.fail("it compiles"))
+    monkeypatch.setattr(warming, "_LOOK_S", 0.01)
+    place = warming.folder()
+    assert warming.compiling() == [sys.executable, "-m", "crescando.warming", str(place)]
+
+    waiting = threading.Thread(target=warming._warm, args=(False,))
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    assert loaded == []
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "ready").touch()
+    waiting.join(60)
+
+    assert loaded == [place]
+    assert warming.compiling() is None
+
+
+def test_nothing_is_compiled_where_numpys_kernels_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(warming.VARIABLE, "numpy")
+
+    assert warming.compiling() is None
