@@ -193,6 +193,22 @@ def test_the_ring_heals_and_is_changed_from_the_command_line(
         assert sum(len(copies[0]) for copies in held.values()) == n_rows == len(table.select().rows())
 
 
+def test_the_demo_runs_on_real_processes(
+    file: ClusterFile, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("rich")
+    # Whether enough is in flight to kill anybody is the machine's matter; what is told must be right anyway.
+    main(["demo", "--cluster", "--quick", "--operations", "1200", "--json"])
+
+    told = json.loads(capsys.readouterr().out)
+    assert (told["checked"], told["unanswered"], told["order_faults"]) == (1200, 0, 0)
+    assert (told["writes_lost"], told["answers_differ"]) == (0, 0)
+    assert told["replicas"] > 0
+    assert "replicas differ" not in " ".join(told["failures"])
+    with crescando.connect(url(file), tls=folder / "certs") as store:
+        assert "flights" not in store.tables()
+
+
 def test_status_tells_of_a_node_that_hangs(file: ClusterFile, capsys: pytest.CaptureFixture[str]) -> None:
     pid = running().nodes["u2"]
     os.kill(pid, signal.SIGSTOP)
