@@ -29,7 +29,16 @@ from crescando.permits import PERMITS, ROLES, SENDERS
 from crescando.transport.base import Channel, Endpoint
 from crescando.transport.connection import Connection
 from crescando.transport.framing import FrameKind, header
-from crescando.transport.handshake import PROTOCOL, Hello, SocketLimits, encode_word
+from crescando.transport.handshake import (
+    PROTOCOL,
+    Hello,
+    Here,
+    Refusal,
+    SocketLimits,
+    Welcome,
+    encode_word,
+)
+from crescando.transport.link import Dial, Link
 from crescando.transport.sockets import SocketTransport
 from crescando.types import ProcessId
 from tests.transport.test_wire import ENCODED, MESSAGES
@@ -39,6 +48,15 @@ GROWTH_BYTES = 64 << 20
 LISTENERS = tuple(ProcessId(role, "a", 1) for role in ROLES)
 
 LIMITS = SocketLimits(message_bytes_max=1 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """A peer, whom it speaks to, and what it may say there."""
+
+    sender: ProcessId
+    receiver: ProcessId
+    good: tuple[bytes, ...]
 
 
 class Pipe(asyncio.Transport):
@@ -101,6 +119,15 @@ class Target:
     def connect(self) -> tuple[Connection, Pipe]:
         """Give a new connection of a stranger's."""
         connection, pipe = self.transport._accept(), Pipe()
+        connection.connection_made(pipe)
+        return connection, pipe
+
+    def dial(self, speaker: Speaker) -> tuple[Connection, Pipe]:
+        """Give a connection that a process here asked for, to somebody who will answer as he likes."""
+        pair = speaker.receiver, speaker.sender
+        link = Link(pair, 1)
+        self.transport._dials[pair] = Dial(link, self.loop.call_later(60.0, lambda: None))
+        connection, pipe = self.transport._connection(link), Pipe()
         connection.connection_made(pipe)
         return connection, pipe
 
@@ -206,15 +233,6 @@ HOSTILE = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Speaker:
-    """A peer, whom it speaks to, and what it may say there."""
-
-    sender: ProcessId
-    receiver: ProcessId
-    good: tuple[bytes, ...]
-
-
 def speakers() -> list[Speaker]:
     """Give a peer of every pair of roles, and those whom messages name as their senders."""
     found = []
@@ -255,12 +273,25 @@ def message(rng: random.Random, speaker: Speaker) -> bytes:
     return framed(FrameKind.MESSAGE, body)
 
 
-def word(rng: random.Random, _: Speaker) -> bytes:
+def welcome_of(speaker: Speaker) -> bytes:
+    """Give what the peer of a dial answers."""
+    return encode_word(Welcome(PROTOCOL, "crescando", speaker.sender))
+
+
+def word(rng: random.Random, speaker: Speaker) -> bytes:
     """Give a frame of a handshake, changed a little."""
     sender = ProcessId(rng.choice(ROLES), "b", rng.randrange(3))
-    hello = encode_word(Hello(PROTOCOL, "crescando", sender, rng.choice(LISTENERS), rng.randrange(9)))
+    said = rng.choice(
+        (
+            encode_word(Hello(PROTOCOL, "crescando", sender, rng.choice(LISTENERS), rng.randrange(9))),
+            welcome_of(speaker),
+            encode_word(Refusal("no", rng.random() < 0.5, rng.random() < 0.5)),
+            encode_word(Here(PROTOCOL, "crescando", LISTENERS)),
+            b"",
+        )
+    )
     kind = rng.choice(list(FrameKind))
-    return framed(kind, mutated(rng, hello) if rng.random() < 0.8 else b"")
+    return framed(kind, mutated(rng, said) if said and rng.random() < 0.7 else said)
 
 
 def noise(rng: random.Random, speaker: Speaker) -> bytes:
@@ -320,11 +351,17 @@ def bombard(n_frames: int, seed: int, tick: Callable[[int], None] = lambda _: No
     for number in range(n_frames):
         draw = rng.random()
         if pipe.is_closed:
-            connection, pipe = target.connect()
             n_connections += 1
-            if draw < 0.9:
-                speaker = rng.choice(known)
+            speaker = rng.choice(known)
+            if draw < 0.6:
+                connection, pipe = target.connect()
                 target.say(connection, pipe, greeting(speaker.sender, speaker.receiver))
+            elif draw < 0.7:
+                connection, pipe = target.connect()
+            else:
+                connection, pipe = target.dial(speaker)
+                if draw < 0.9:
+                    target.say(connection, pipe, framed(FrameKind.WELCOME, welcome_of(speaker)))
         kind = message if draw < 0.8 else word if draw < 0.9 else noise
         frame = kind(rng, speaker)
         cut = rng.randrange(len(frame)) if frame and rng.random() < 0.3 else len(frame)

@@ -27,7 +27,16 @@ from crescando.transport.framing import Body, FrameKind, Framer, header
 from crescando.transport.gate import Gate
 from crescando.transport.handshake import PROTOCOL, Address, Hello, SocketLimits, encode_word
 from crescando.types import ProcessId
-from fuzz.frames import GROWTH_BYTES, HostileFrameError, Target, bombard, greeting, seeds
+from fuzz.frames import (
+    GROWTH_BYTES,
+    HostileFrameError,
+    Target,
+    bombard,
+    greeting,
+    seeds,
+    speakers,
+    welcome_of,
+)
 from tests.transport.forgery import Forger
 from tests.transport.test_peers import ROUTER, A, Site, until
 
@@ -437,3 +446,16 @@ def test_whoever_did_not_run_for_long_gives_nobody_up_for_that(
     until(loop, lambda: bool(near.witness.told("closed")))
     for site in (near, good):
         site.transport.close()
+
+
+def test_the_fuzzers_answer_to_a_dial_is_one_that_is_taken() -> None:
+    target = Target()
+    for speaker in speakers():
+        connection, pipe = target.dial(speaker)
+        body = welcome_of(speaker)
+        target.say(connection, pipe, header(FrameKind.WELCOME, body) + body)
+
+        assert target.transport._links[connection].channel is not None
+        pipe.close()
+        target.say(connection, pipe, b"")
+    target.close()
