@@ -320,11 +320,11 @@ class Copies:
 
     # A turn's end.
 
-    def flush(self, now_s: float) -> None:
-        """Judge what time alone brings about."""
+    def flush(self, now_s: float, *, is_full: bool) -> None:
+        """Judge what time alone brings about, and whether this process has room for what it receives."""
         self._now_s = now_s
         for each in self._incoming.values():
-            verdict = each.verdict(now_s)
+            verdict = each.verdict(now_s, is_full=is_full)
             if verdict is not None:
                 self._to_say.append(verdict)
             if each.ask_at_s is not None and now_s >= each.ask_at_s and each.needs_session:

@@ -173,14 +173,14 @@ class Incoming:
             self._held_bytes -= self._held.popleft()
         return freed > 0 and not self.is_whole
 
-    def verdict(self, now_s: float) -> Ready | DropChange | None:
+    def verdict(self, now_s: float, *, is_full: bool) -> Ready | DropChange | None:
         """Give what is to be said in the order: that it is ready, or that it shall be dropped; once."""
         if self.is_over:
             return None
         if self._state is not None and self._state.is_held:
             self.is_over = True
             return Ready(self.copy.change, self.copy.number)
-        reason = self._obstacle(now_s)
+        reason = self._obstacle(now_s, is_full)
         if reason:
             self.is_over = True
             return DropChange(
@@ -188,7 +188,12 @@ class Incoming:
             )
         return None
 
-    def _obstacle(self, now_s: float) -> str:
+    def _obstacle(self, now_s: float, is_full: bool) -> str:
+        if is_full and self.has_begun and self.missing:
+            # Else it would go on until it has to stop, and take along what it serves.
+            return (
+                f"{self.receiver} holds more than its memory's watermark allows; give it less, or more memory"
+            )
         waiting = self._held_bytes + (0 if self._state is None else self._state.log_bytes)
         if waiting > self._limits.copy_bytes:
             return (

@@ -275,7 +275,7 @@ class Storage:
 
     def _work_on_copies(self, now_s: float) -> None:
         """Say in the order what is to be said of copies, and see to their sessions."""
-        self.copies.flush(now_s)
+        self.copies.flush(now_s, is_full=self.memory.is_full)
         for body in self.copies.take_to_say():
             configure(self.multicast, self.me, body)
         self._out.reset += self.copies.take_to_reset()

@@ -203,6 +203,20 @@ def test_a_receiver_that_would_keep_too_much_gives_up_and_says_why() -> None:
     world.check()
 
 
+def test_a_receiver_whose_memory_is_nearly_full_gives_up_before_it_must_stop() -> None:
+    limits = StorageLimits(copy_window_bytes=300, memory_bytes=1 << 30, memory_watermark=1 / (1 << 30))
+    world = begin_an_expansion(town(limits=limits))
+    world.order_data(ALICE, [WORK._where("add_by_group", (1, 1))])
+    world.settle()
+
+    said = [decode_message(b.payload_of(0)) for b in world.hosts[S[4]].multicast.submitted]
+    assert [type(body) for body in said] == [DropChange]
+    assert "memory's watermark" in said[0].reason
+    # Those that are as full and only send go on.
+    assert not any(host.multicast.submitted for host in world.alive() if host.me != S[4])
+    world.check()
+
+
 def test_a_receiver_without_a_session_gives_up_after_a_while() -> None:
     world = town(limits=SMALL)
     world.change(CHANGES["expand"])

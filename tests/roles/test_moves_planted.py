@@ -119,11 +119,11 @@ def says_ready_with_the_last_parcel(patch: Patch) -> None:
     """Ready is said when everything has arrived, whether or not it is executed."""
     verdict = Incoming.verdict
 
-    def hasty(self: Incoming, now_s: float) -> Any:
+    def hasty(self: Incoming, now_s: float, *, is_full: bool) -> Any:
         if not self.is_over and self.has_begun and self.is_whole:
             self.is_over = True
             return areas_ready(self)
-        return verdict(self, now_s)
+        return verdict(self, now_s, is_full=is_full)
 
     patch(Incoming, "verdict", hasty)
 
