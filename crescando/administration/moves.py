@@ -153,7 +153,7 @@ class Moves:
         """Plan a move and have it ordered."""
         try:
             self._begin(move)
-        except CrescandoError as error:
+        except Exception as error:  # noqa: BLE001  # Whatever it is, whoever waits is told.
             self._fail(move, error)
 
     def _begin(self, move: Move) -> None:
@@ -329,14 +329,14 @@ class Moves:
         self._chronicle.start()
         self._followed[move.change] = move
 
-    def _fail(self, move: Move, error: CrescandoError) -> None:
+    def _fail(self, move: Move, error: Exception) -> None:
         state: State = "dropped" if isinstance(error, MoveDroppedError) else "failed"
         move.progress = replace(move.progress, state=state, blocker="", eta_s=None)
         if not move.outcome.done():
             move.outcome.set_exception(error)
 
-    def end(self, error: CrescandoError) -> None:
-        """Follow nothing any more."""
+    def end(self, error: Exception) -> None:
+        """Follow nothing any more; the moves go on."""
         for move in self._followed.values():
             if not move.outcome.done():
                 move.outcome.set_exception(error)

@@ -7,7 +7,8 @@ processes' states follows from the configuration.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from crescando.administration.plans import describe, share
 from crescando.administration.progress import Progress
@@ -140,7 +141,7 @@ class ClusterStatus:
     ranges: tuple[RangeStatus, ...] = ()
     standbys: tuple[ProcessId, ...] = ()
     changes: tuple[ChangeStatus, ...] = ()
-    suspicions: Mapping[ProcessId, tuple[ProcessId, ...]] | None = None
+    suspicions: Mapping[ProcessId, tuple[ProcessId, ...]] = field(default_factory=dict)
     layout: MessageId | None = None
     stale: str = ""
 
@@ -179,7 +180,7 @@ class ClusterStatus:
             yield f"  fewer copies than promised of {share(self.degraded)}"
         if self.unavailable:
             yield f"  unavailable: {share(self.unavailable)}, until one who holds it answers"
-        for accused, voters in sorted((self.suspicions or {}).items()):
+        for accused, voters in sorted(self.suspicions.items()):
             yield f"  {accused} is suspected by {', '.join(map(str, voters))}"
         for change in self.changes:
             yield f"  {change}"
@@ -270,7 +271,7 @@ def status_of(
             )
             for change in config.changes
         ),
-        suspicions=votes,
+        suspicions=MappingProxyType(votes),
         layout=config.layout,
         stale=stale,
     )

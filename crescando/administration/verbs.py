@@ -60,7 +60,7 @@ class Administration:
         self._questions = Questions(self._session)
         self._chronicle = Chronicle(self._present)
         self._moves = Moves(self._session, self._questions, self._chronicle)
-        self._worker = Worker(self._moves.look)
+        self._worker = Worker(self._moves.look, self._moves.end)
         self._last: Rubberband | None = None
 
     # Changing who holds what.

@@ -7,6 +7,7 @@ caller wait for it.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from crescando.errors import ClosedError
+
+logger = logging.getLogger(__name__)
 
 Job = Callable[[], Any]
 
@@ -26,10 +29,13 @@ class Worker:
     look : callable
         Called between jobs; gives the seconds until it wishes to be called again, None for
         not before the next job.
+    failed : callable
+        Called with what `look` raises: whoever waits for it must not wait for ever.
     """
 
-    def __init__(self, look: Callable[[], float | None]) -> None:
+    def __init__(self, look: Callable[[], float | None], failed: Callable[[Exception], object]) -> None:
         self._look = look
+        self._failed = failed
         self._jobs: deque[tuple[Job, Future[Any]]] = deque()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -80,6 +86,11 @@ class Worker:
                     future.set_result(job())
                 except BaseException as error:  # noqa: BLE001  # Raised again where it was asked for.
                     future.set_exception(error)
-            pause_s = self._look()
+            try:
+                pause_s = self._look()
+            except Exception as error:  # Whatever it is, this thread goes on.
+                logger.error("an administrator's look fails: %r", error, exc_info=error)
+                self._failed(error)
+                pause_s = None
         for _, future in left:
             future.set_exception(ClosedError("the store was closed before this was done"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -242,3 +243,11 @@ def test_plans_say_what_they_move_to_the_row(seed: int) -> None:
     for delete in plan.deletes:
         assert abs(before[delete.process] - after[delete.process] - delete.rows) <= 2
     assert "whole" in plan.risk_text or "would take all" in plan.risk_text
+
+
+def test_a_search_that_stopped_early_is_said_to() -> None:
+    plan = World().plan("expand")
+    assert plan.is_complete
+    assert "stopped early" not in str(plan)
+
+    assert "stopped early" in str(replace(plan, is_complete=False))

@@ -230,6 +230,22 @@ def test_a_sender_that_dies_drops_the_change_and_the_next_plan_does_without_it()
         replicas_agree(store)
 
 
+def test_a_process_that_failed_is_taken_off_the_ring() -> None:
+    with with_counters(2, suspicion_s=1.0) as store:
+        store.cluster.kill("s2")
+        dead = ProcessId("storage", "s2", 1)
+        wait_for(lambda: store.cluster.status().failed == (dead,), "it is voted out", SECONDS)
+        assert len(store.cluster.status().degraded) == 2
+
+        store.cluster.contract("s2").result(SECONDS)
+
+        status = store.cluster.status()
+        assert [place.process.node for place in status.ring] == ["s1", "s3", "s4"]
+        assert not status.degraded
+        assert counted(store) == N_COUNTERS
+        replicas_agree(store)
+
+
 def test_tables_come_and_go_during_a_move() -> None:
     with opened(2) as store:
         tables = [store.create_table(f"t{n}", like={"k": [1], "s": ["x"]}, primary_key="k") for n in range(3)]
