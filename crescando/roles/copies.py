@@ -327,7 +327,7 @@ class Copies:
             verdict = each.verdict(now_s, is_full=is_full)
             if verdict is not None:
                 self._to_say.append(verdict)
-            if each.ask_at_s is not None and now_s >= each.ask_at_s and each.needs_session:
+            if each.ask_at_s is not None and now_s >= each.ask_at_s and not each.is_over:
                 self._to_send.append((each.sender, each.fetch()))
 
     def take_to_say(self) -> list[Ready | DropChange]:
@@ -358,5 +358,5 @@ class Copies:
     @property
     def wake_at_s(self) -> float | None:
         """When there is something to do, if nothing happens before."""
-        times_s = [time_s for each in self._incoming.values() for time_s in (each.wake_at_s, each.ask_at_s)]
-        return earliest(*self._try_at_s.values(), *times_s)
+        copies_s = (each.wake_at_s for each in self._incoming.values())
+        return earliest(*self._try_at_s.values(), *copies_s)

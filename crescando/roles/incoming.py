@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 
 from crescando.engine.base import Piece
+from crescando.process import earliest
 from crescando.roles.areas import AreaState, Hand
 from crescando.roles.copy_messages import CopyHead, CopyId, CopyProgress, FetchParcels, Outcomes, Parcel
 from crescando.roles.limits import StorageLimits
@@ -200,16 +201,23 @@ class Incoming:
                 f"{waiting:,} bytes of it wait to be executed, and {self._limits.copy_bytes:,} may; "
                 "move less at once, or write less meanwhile"
             )
-        if self.wake_at_s is not None and now_s >= self.wake_at_s:
+        if self._gives_up_at_s is not None and now_s >= self._gives_up_at_s:
             return f"it has had no session with its sender for {self._limits.copy_patience_s:g} s"
         return ""
 
     @property
-    def wake_at_s(self) -> float | None:
-        """When it gives up, while there is no session."""
+    def _gives_up_at_s(self) -> float | None:
+        """When it waits for a session no more."""
         if self._lonely_since_s is None or not self.needs_session or self.is_whole:
             return None
         return self._lonely_since_s + self._limits.copy_patience_s
+
+    @property
+    def wake_at_s(self) -> float | None:
+        """When to look again, if nothing happens before; what was said once is not said again."""
+        if self.is_over or not self.needs_session:
+            return None
+        return earliest(self._gives_up_at_s, self.ask_at_s)
 
     def progress(self, now_s: float) -> CopyProgress:
         """Tell how it gets on."""

@@ -239,6 +239,8 @@ def test_a_receiver_without_a_session_gives_up_after_a_while() -> None:
     drop = decode_message(batch.payload_of(0))
     assert isinstance(drop, DropChange)
     assert "no session with its sender for 30 s" in drop.reason
+    # It waits for nothing any more but the order.
+    assert receiver.core.copies.wake_at_s is None or receiver.core.copies.wake_at_s > world.now_s
     world.settle()
     world.check()
 
