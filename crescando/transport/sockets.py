@@ -26,7 +26,7 @@ from typing import Any
 from crescando.errors import CredentialsError, RemoteProtocolError, SessionRefusedError
 from crescando.transport.audit import Audit
 from crescando.transport.base import Codec, Decode, Endpoint, Transport
-from crescando.transport.causes import PEER_CLOSED, Cause
+from crescando.transport.causes import CLOSED_IN_HANDSHAKE, PEER_CLOSED, Cause
 from crescando.transport.connection import Connection
 from crescando.transport.credentials import PROTOCOL_NAME, Credentials
 from crescando.transport.framing import Body, FrameKind
@@ -273,7 +273,9 @@ class SocketTransport(Transport):
     def _refuse(self, pair: Pair, cause: Cause) -> None:
         if self._give_up(pair):
             self._redials.fail(pair[1], cause, self._loop.time())
-            logger.debug("no session of %s with %s: %s", *pair, cause.text)
+            # Of the others the core that asked makes what it likes; this one somebody must mend.
+            level = logging.WARNING if cause.is_permanent else logging.DEBUG
+            logger.log(level, "no session of %s with %s: %s", *pair, cause.text)
             self._tell_refused(pair)
 
     def _tell_refused(self, pair: Pair) -> None:
@@ -399,7 +401,7 @@ class SocketTransport(Transport):
         if link.question is not None and not link.question.done():
             kind = RemoteProtocolError if cause.is_permanent else ConnectionError
             link.question.set_exception(kind(cause.text))
-        if link.is_answered and cause != PEER_CLOSED:
+        if link.is_answered and cause not in (PEER_CLOSED, CLOSED_IN_HANDSHAKE):
             who = f"{link.pair[1]}" if link.pair is not None else "somebody"
             self.audit.refuse(f"{who} at {connection.address or 'a local socket'}", cause.text)
         if link.pair is not None:

@@ -122,6 +122,20 @@ def test_above_the_bound_the_oldest_makes_room(forger: Forger, loop: asyncio.Abs
     good.transport.close()
 
 
+def test_whoever_only_looks_whether_somebody_listens_is_not_told_of(
+    forger: Forger, loop: asyncio.AbstractEventLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    near, address = router(forger, loop, SocketLimits(handshake_s=60.0))
+    with ExitStack() as stack:
+        crowd(address, 3, stack)
+        until(loop, lambda: near.transport.n_half_open == 3)
+    until(loop, lambda: near.transport.n_half_open == 0)
+
+    assert near.transport.audit.n_refused == 0
+    assert caplog.text == ""
+    near.transport.close()
+
+
 def test_whoever_drips_is_cut_off_in_time(forger: Forger, loop: asyncio.AbstractEventLoop) -> None:
     """A byte now and then does not put the end off."""
     near, address = router(forger, loop, SocketLimits(handshake_s=0.3))

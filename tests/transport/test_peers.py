@@ -468,7 +468,7 @@ def test_whoever_is_denied_loses_its_session_and_gets_no_other(
 
 
 def test_nobody_dials_on_and_on_where_it_is_of_no_use(
-    forger: Forger, loop: asyncio.AbstractEventLoop
+    forger: Forger, loop: asyncio.AbstractEventLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
     near = Site(loop, ROUTER, FileCredentials(forger.authority.issue("router/r0")))
     far = Site(loop, A, Shown(forger.make(Forgery(ends=-DAY / 2)), forger.trusted, claims(A)))
@@ -479,6 +479,8 @@ def test_nobody_dials_on_and_on_where_it_is_of_no_use(
 
     assert far.witness.told("refused") == [ROUTER] * 500
     assert far.transport.n_dials <= 20
+    # Whoever reads the log of the one that is refused finds why, once per dial.
+    assert 1 <= caplog.text.count(f"no session of {A} with {ROUTER}: the peer refused this process") <= 20
     near.transport.close()
     far.transport.close()
 
