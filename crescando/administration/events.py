@@ -132,7 +132,8 @@ class Chronicle:
         with self._lock:
             is_first, self._is_started = not self._is_started, True
         if is_first:
-            self._tick()
+            # What sessions there are is looked at in the loop's thread, which changes it.
+            self._client().call_later(0.0, self._tick)
 
     def close(self) -> None:
         """Ask no more, and let readers end."""

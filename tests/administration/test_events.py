@@ -34,6 +34,7 @@ class Scripted:
         self.ticks: deque[Callable[[], None]] = deque()
         self.chronicle = Chronicle(lambda: self)  # type: ignore[arg-type, return-value]
         self.chronicle.start()
+        self.tick()
 
     def ask(self, process: ProcessId, question: Callable[[int], Any]) -> Future[Any]:
         assert process not in self.open, "one question at a time"
