@@ -49,6 +49,16 @@ SEEDS ?= 20000
 soak-order: $(READY)
 	$(BIN)/python -m crescando.testing soak --world ecast --seeds $(SEEDS)
 
+# Clusters that grow, shrink and heal: a crash at each step of each transformation, and many seeds.
+.PHONY: soak-elastic soak-elastic-seeds
+ROUNDS ?= 200
+soak-elastic: $(READY)
+	$(BIN)/python -m crescando.testing soak-elastic --rounds $(ROUNDS)
+
+ELASTIC_SEEDS ?= 2000
+soak-elastic-seeds: $(READY)
+	CRESCANDO_ELASTIC_SEEDS=$(ELASTIC_SEEDS) $(BIN)/python -m pytest -q -n 2 --dist loadgroup tests/simulation -k elastic
+
 # The ordering path beside its peers; BENCH=--quick takes four minutes instead of twenty-five.
 BENCH ?=
 bench-order: $(READY)

@@ -1,4 +1,4 @@
-"""The simulator on the command line: ``python -m crescando.testing soak | replay | shrink``."""
+"""The simulator on the command line: ``python -m crescando.testing COMMAND``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
+from crescando.testing.crash_matrix import soak_matrix
 from crescando.testing.faults import Fault
 from crescando.testing.groups import GroupsScenario
 from crescando.testing.order import OrderWorld
 from crescando.testing.order_run import draw_order_faults, judge_world, run_order
-from crescando.testing.runs import WORLDS
+from crescando.testing.runs import WORLDS, small_engine
 from crescando.testing.scenario import Scenario
 from crescando.testing.shrink import shrink
 from crescando.testing.soak import shortfalls, soak, summary
@@ -35,12 +36,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     again.add_argument("seed", type=int)
     again.add_argument("--trace", action="store_true", help="print what was learned and delivered")
     again.add_argument("--messages", action="store_true", help="print every message; ecast only")
+    every = commands.add_parser("soak-elastic", help="crash someone at each step of each transformation")
+    every.add_argument("--rounds", type=_at_least_one, default=200)
+    every.add_argument("--workers", type=_at_least_one, default=2)
     less = add("shrink", help="find the fewest faults under which a seed fails")
     less.add_argument("seed", type=int)
     given = parser.parse_args(arguments)
     logging.disable(logging.WARNING)
     if given.command == "soak":
         return _soak(given.world, range(given.first, given.first + given.seeds), given.workers)
+    if given.command == "soak-elastic":
+        matrix = soak_matrix(given.rounds, engine=small_engine, workers=given.workers)
+        print(matrix.table())
+        return int(bool(matrix.failing))
     if given.command == "shrink":
         return _shrink(given.world, given.seed)
     if given.trace or given.messages:

@@ -223,19 +223,19 @@ def check_acknowledgements(
     numbers: Mapping[tuple[ProcessId, int], int],
     stable: Set[tuple[ProcessId, int]],
     outcomes: Mapping[tuple[ProcessId, int], ReadOutcome | WriteOutcome | Exception],
-    owned: Callable[[int, ProcessId], tuple[KeyRange, ...]],
+    held: Callable[[int, ProcessId], tuple[KeyRange, ...]],
 ) -> Violations:
     """What users were told, beside answers, is what happened.
 
     Told *stable*: it is in Q, and every destination of a write has delivered
     it or is suspected. Told *applied no*: it is refused or not in Q. Told
     *applied yes*, though its count is unknown: it is in Q and was routed. Told
-    *lost*: some scope of it was delivered by no owner.
+    *lost*: some scope of it was delivered by nobody who was to hold it and was not suspected later.
 
     Parameters
     ----------
-    owned : callable
-        Gives what a process owns at a position.
+    held : callable
+        Gives what a process owns or is to own at a position.
     """
     found: Violations = []
     by_number = {(a.message.sender, a.message.number): a for a in q.appended}
@@ -260,7 +260,7 @@ def check_acknowledgements(
         if is_write and appended is not None and appended.destinations is not None:
             if isinstance(outcome, OperationError) and outcome.applied == "no":
                 found.append(f"{key} is told {outcome!r}, but was routed")
-            if isinstance(outcome, LostError) and not _is_lost(appended, holders, owned):
+            if isinstance(outcome, LostError) and not _is_lost(appended, holders, held, q.suspected.keys()):
                 found.append(f"{key} is told lost, but every range of it was delivered")
     return found
 
@@ -268,15 +268,17 @@ def check_acknowledgements(
 def _is_lost(
     appended: Appended,
     holders: Mapping[int, Set[ProcessId]],
-    owned: Callable[[int, ProcessId], tuple[KeyRange, ...]],
+    held: Callable[[int, ProcessId], tuple[KeyRange, ...]],
+    suspected: Set[ProcessId],
 ) -> bool:
     destinations = appended.destinations or {}
-    delivered = destinations.keys() & holders.get(appended.position, set())
-    held = sorted(arc for process in delivered for arc in owned(appended.position, process))
+    # Whoever was suspected may have delivered it, and nobody has been told.
+    delivered = destinations.keys() & holders.get(appended.position, set()) - suspected
+    has = sorted(arc for process in delivered for arc in held(appended.position, process))
     for scope in destinations.values():
         for low, high in scope:
             reached = low
-            for a, b in held:
+            for a, b in has:
                 if a <= reached <= b:
                     reached = b + 1
             if reached <= high:

@@ -17,9 +17,10 @@ import msgspec
 
 from crescando import wire
 from crescando.assembly import Assembly
-from crescando.client.base import Isolation, ReadOutcome, WriteOutcome
+from crescando.client.base import Isolation, ReadOutcome, Request, WriteOutcome
 from crescando.consensus.multipaxos.timing import PaxosTiming
 from crescando.engine.base import Engine
+from crescando.engine.statement import Kind
 from crescando.process import ProcessCore
 from crescando.roles.client import Client
 from crescando.roles.completion import one_by_one
@@ -123,6 +124,7 @@ class SimulatedCluster(World):
         )
         self.clients: dict[ProcessId, ClientScript] = {}
         self.outcomes: dict[tuple[ProcessId, int], Outcome] = {}
+        self.told_s: dict[tuple[ProcessId, int], float] = {}
         self.stable: set[tuple[ProcessId, int]] = set()
         self.told = Told()
         self.samples: list[Sample] = []
@@ -188,11 +190,12 @@ class SimulatedCluster(World):
         self.add(core)
         return script
 
-    def configure(self, script: ClientScript, message: Any) -> None:
-        """Let a client submit a configuration message."""
-        script.core.configure(script.next_token, encode_message(message))
+    def configure(self, script: ClientScript, message: Any) -> int | None:
+        """Let a client submit a configuration message; gives its number if it is."""
+        number = script.core.configure(script.next_token, encode_message(message))
         script.next_token += 1
         self.nodes[script.core.me].pump.need_turn()
+        return number
 
     def burst(self, script: ClientScript, n: int) -> None:
         """Let a client submit some operations, and perhaps a configuration message among them."""
@@ -200,24 +203,28 @@ class SimulatedCluster(World):
             if script.rng.random() < 0.06 and not script.only_reads:
                 self.configure(script, self._scratch_message(script))
             request = self.workload.draw(script.rng)
-            step = self.workload.interpret_request(request)
-            if script.only_reads and not step.is_read:
-                continue
-            script.steps[script.next_token] = step
-            isolation = self._isolation(script) if step.is_read else "sequential"
-            if isolation != "sequential":
-                request = msgspec.structs.replace(request, isolation=isolation)
-                lease_s = self.spec.super_.suspicion_s / 2 if isolation == "basic" else 0.0
-                told = self.told.by(self.time.now_s() - lease_s)
-                script.asked[script.next_token] = Asked(isolation, script.seen, told)
-            script.core.request(script.next_token, request)
-            script.next_token += 1
+            is_read = request.shape.kind is Kind.READ
+            if is_read or not script.only_reads:
+                self.ask(script, request, self._isolation(script) if is_read else "sequential")
         self.nodes[script.core.me].pump.need_turn()
 
     def _isolation(self, script: ClientScript) -> Isolation:
         """Draw how a read is placed."""
         drawn = script.rng.random()
         return "snapshot" if drawn < 0.4 else "basic" if drawn < 0.65 else "sequential"
+
+    def ask(self, script: ClientScript, request: Request, isolation: Isolation = "sequential") -> int:
+        """Let a client submit one operation; gives its token."""
+        token, script.next_token = script.next_token, script.next_token + 1
+        script.steps[token] = self.workload.interpret_request(request)
+        if isolation != "sequential":
+            request = msgspec.structs.replace(request, isolation=isolation)
+            lease_s = self.spec.super_.suspicion_s / 2 if isolation == "basic" else 0.0
+            told = self.told.by(self.time.now_s() - lease_s)
+            script.asked[token] = Asked(isolation, script.seen, told)
+        script.core.request(token, request)
+        self.nodes[script.core.me].pump.need_turn()
+        return token
 
     def _scratch_message(self, script: ClientScript) -> Any:
         """Give a configuration message about tables that nothing else uses."""
@@ -244,6 +251,7 @@ class SimulatedCluster(World):
                     self.outcomes[key] = completion.error
                 elif isinstance(completion.outcome, ReadOutcome | WriteOutcome):
                     self.outcomes[key] = completion.outcome
+                    self.told_s[key] = self.time.now_s()
                     script = self.clients[core.me]
                     script.seen = max(script.seen, completion.outcome.latest)
                     self.told.tell(script.seen, self.time.now_s())

@@ -19,11 +19,10 @@ import numpy as np
 from crescando.engine.base import Engine
 from crescando.engine.digest import digest_columns
 from crescando.engine.statement import Column, Operation
-from crescando.routing.rubberband.config import Rubberband
 from crescando.schema import DataType
 from crescando.testing.checkers import Violations, interpret
 from crescando.testing.judge import Judgement
-from crescando.testing.layouts import Layouts, joined, outside
+from crescando.testing.layouts import Layouts, joined, outside, receiving
 from crescando.testing.workload import Model, Row, Workload
 from crescando.types import KeyRange, MessageKind, ProcessId
 
@@ -119,17 +118,6 @@ def _check(taken: Sample, workload: Workload, layouts: Layouts, model: Model) ->
         if digest != digest_of(rows_in(model, workload, (arc,))):
             found.append(f"{who} has another digest of {arc} than its rows")
     return found
-
-
-def receiving(config: Rubberband, process: ProcessId) -> tuple[KeyRange, ...]:
-    """Give what a process is sent the writes of since it is to own it."""
-    return tuple(
-        piece
-        for change in config.changes
-        for copy in change.copies
-        if copy.receiver == process
-        for piece in copy.scope
-    )
 
 
 def rows_in(model: Model, workload: Workload, ranges: Sequence[KeyRange]) -> tuple[Row, ...]:

@@ -76,9 +76,10 @@ class Layouts:
         """Give the configuration behind the message at a position."""
         return self.configs[bisect_right(self.positions, position) - 1]
 
-    def owned(self, position: int, process: ProcessId) -> tuple[KeyRange, ...]:
-        """Give the ring arcs that a process owns at a position."""
-        return self.at(position).owned_arcs(process)
+    def held(self, position: int, process: ProcessId) -> tuple[KeyRange, ...]:
+        """Give what a process owns at a position, and what it is sent the writes of since it is to own it."""
+        config = self.at(position)
+        return (*config.owned_arcs(process), *receiving(config, process))
 
 
 def layouts_of(q: Judgement, genesis: Rubberband) -> Layouts:
@@ -117,6 +118,17 @@ def _follow(under_way: Sequence[Fate], ring: Ring, after: Rubberband, position: 
         fate.ended = position
     for fate in gone[n_ended:]:
         fate.dropped = position
+
+
+def receiving(config: Rubberband, process: ProcessId) -> tuple[KeyRange, ...]:
+    """Give what a process is sent the writes of since it is to own it."""
+    return tuple(
+        piece
+        for change in config.changes
+        for copy in change.copies
+        if copy.receiver == process
+        for piece in copy.scope
+    )
 
 
 def joined(ranges: Iterable[KeyRange]) -> tuple[KeyRange, ...]:

@@ -183,7 +183,7 @@ def judge_cluster(
         numbers=numbers,
         stable=world.stable,
         outcomes=world.outcomes,
-        owned=layouts.owned,
+        held=layouts.held,
     )
     violations += [
         f"memory: {process} keeps {node.core.n_pending} stable runs"

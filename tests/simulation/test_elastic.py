@@ -1,0 +1,75 @@
+"""Clusters that grow, shrink and heal under seeds: no row is lost, doubled, shown stale or left behind.
+
+`CRESCANDO_ELASTIC_SEEDS` says how many seeds are run instead of those that fit a
+usual run of all tests; `make soak-elastic-seeds` sets it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+
+from crescando.engine.kv import KvEngine
+from crescando.testing.crash_matrix import Matrix, aims, run_round
+from crescando.testing.elastic import TRANSFORMATIONS, VICTIMS
+from crescando.testing.elastic_run import CHANGES_MIN, run_elastic_seed
+from crescando.testing.stages import STEPS
+from tests.simulation.elastic_runs import run_elastic
+from tests.simulation.runs import small_engine
+
+pytestmark = pytest.mark.simulation
+
+SEEDS = int(os.environ.get("CRESCANDO_ELASTIC_SEEDS", "300"))
+SEEDS_A_TEST = 10
+
+ROUNDS = 40
+"""Of the crash matrix: every step of every transformation once; `make soak-elastic` runs more."""
+
+ROUNDS_A_TEST = 5
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
+def test_every_elastic_seed_is_correct(first: int) -> None:
+    counted: Counter[str] = Counter()
+    for seed in range(first, first + SEEDS_A_TEST):
+        verdict = run_elastic(seed)
+        faults = [(fault.kind, round(fault.when_s, 3)) for fault in verdict.faults]
+        assert verdict.is_correct, f"seed {seed}, {faults}: {verdict.violations[:5]}"
+        assert verdict.counted["under_faults"] >= CHANGES_MIN, f"seed {seed}: too few transformations"
+        counted.update(verdict.counted)
+    assert counted["changes_ended"] >= 2 * SEEDS_A_TEST, counted
+    assert all(counted[f"step_{step}"] for step in STEPS), counted
+    assert counted["snapshot_reads"] >= 10 * SEEDS_A_TEST, "too few snapshot reads are answered"
+
+
+@pytest.mark.parametrize("seed", range(SEEDS, SEEDS + 5))
+def test_elastic_seeds_are_correct_with_the_other_engine(seed: int) -> None:
+    verdict = run_elastic_seed(seed, engine=KvEngine)
+
+    assert verdict.is_correct, f"seed {seed}: {verdict.violations[:5]}"
+
+
+def test_an_elastic_run_depends_on_nothing_but_its_seed() -> None:
+    first, second = (run_elastic(3) for _ in range(2))
+
+    assert first.trace_digest == second.trace_digest
+    assert first.counted == second.counted
+
+
+@pytest.mark.parametrize("first", range(0, ROUNDS, ROUNDS_A_TEST))
+def test_an_elastic_cluster_survives_a_crash_at_any_step(first: int) -> None:
+    matrix = Matrix()
+    for number, aim in list(enumerate(aims(ROUNDS)))[first : first + ROUNDS_A_TEST]:
+        matrix.rounds.append(run_round(number, aim, engine=small_engine))
+    assert not matrix.failing, matrix.table()
+    assert sum(each.struck for each in matrix.rounds) >= ROUNDS_A_TEST // 2, matrix.table()
+
+
+def test_the_elastic_matrix_goes_through_everything() -> None:
+    everything = aims(len(TRANSFORMATIONS) * len(STEPS) * len(VICTIMS))
+
+    assert len(set(everything)) == len(everything)
+    first = everything[: len(TRANSFORMATIONS) * len(STEPS)]
+    assert {(aim.kind, aim.step) for aim in first} == {(k, s) for k in TRANSFORMATIONS for s in STEPS}

@@ -1,0 +1,38 @@
+"""Faults planted in what moves ranges: each is found within 200 seeds, so the checkers can fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from crescando.testing.elastic import ELASTIC_KINDS
+from tests.simulation.elastic_plants import AIMED_AT, BREAKS, ELASTIC_PLANTS, NAMED_BY
+from tests.simulation.elastic_runs import run_elastic
+
+pytestmark = pytest.mark.simulation
+
+SEEDS = 200
+
+
+@pytest.mark.parametrize("name", ELASTIC_PLANTS)
+def test_a_planted_fault_is_found(
+    name: str, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
+) -> None:
+    ELASTIC_PLANTS[name](monkeypatch)
+    for seed in range(SEEDS):
+        found = _violations(seed, AIMED_AT.get(name, ELASTIC_KINDS), NAMED_BY.get(name, ""))
+        if found:
+            record_property("seed", seed)
+            print(f"{name}: found by seed {seed}: {found[0][:160]}")
+            return
+    pytest.fail(f"{name} was not found within {SEEDS} seeds")
+
+
+def _violations(seed: int, kinds: tuple[str, ...], prefix: str) -> list[str]:
+    """Give what the checkers say; a run that breaks down altogether is found as well."""
+    try:
+        found = run_elastic(seed, kinds=kinds).violations
+    except BREAKS as error:
+        return [f"the run broke down: {error!r}"]
+    return [violation for violation in found if violation.startswith(prefix)]
