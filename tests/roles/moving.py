@@ -20,6 +20,7 @@ from crescando.client.base import Request
 from crescando.engine.base import Engine, Results
 from crescando.engine.kv import KvEngine
 from crescando.engine.statement import Call, Kind, Operation, encode_call, encode_parameters, encode_shapes
+from crescando.errors import SpecError
 from crescando.process import Output
 from crescando.roles.cycles import Execution
 from crescando.roles.limits import StorageLimits
@@ -180,7 +181,13 @@ class Town:
         parts: dict[ProcessId, tuple[list[Message], list[Scope], list[int]]] = {}
         for index, (message, request) in enumerate(zip(messages, requests, strict=True)):
             at = position(self.instance, index)
-            for target, scope in self.config.destset(message).items():
+            try:
+                targets = self.config.destset(message)
+            except Refusal:
+                # Nobody who answers owns some of it.
+                assert self.config.pending
+                continue
+            for target, scope in targets.items():
                 part = parts.setdefault(target, ([], [], []))
                 for some, value in zip(part, (message, scope, at), strict=True):
                     some.append(value)  # type: ignore[attr-defined]
@@ -388,7 +395,10 @@ class Town:
     def change(self, transformation: Transformation, *, sender: ProcessId = ADMIN) -> MessageId | None:
         """Begin a change as an administrator does; None if it is refused."""
         config = self.config
-        plan = make_plan(config.target, transformation, failed=config.failed | config.pending)
+        try:
+            plan = make_plan(config.target, transformation, failed=config.failed | config.pending)
+        except SpecError:
+            return None
         body = Reconfigure(transformation, plan.copies, config.layout)
         number = self._number(sender)
         return MessageId(sender, number) if self.order_config(sender, body, number) else None

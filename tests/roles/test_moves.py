@@ -72,8 +72,19 @@ def test_changes_under_writes_and_reads_equal_one_engine_that_never_moved(seed: 
     walk(seed)
 
 
-def walk(seed: int, **options: Any) -> None:
-    """Let clients write and read, and administrators change the ring, all drawn from a seed."""
+@pytest.mark.parametrize("seed", range(5_000, 5_000 + int(os.environ.get("MOVES_SEEDS", "25"))))
+def test_no_write_is_lost_while_processes_die_in_the_middle_of_changes(seed: int) -> None:
+    walk(seed, deaths=0.3)
+
+
+def walk(seed: int, *, deaths: float = 0.0, **options: Any) -> None:
+    """Let clients write and read, and administrators change the ring, all drawn from a seed.
+
+    Parameters
+    ----------
+    deaths : float
+        How often a process dies, instead of whatever else happens.
+    """
     rng = random.Random(seed)
     limits = StorageLimits(
         copy_window_bytes=rng.choice((200, 2000, 1 << 20)), cycle_operations=rng.choice((1, 3, 8, 100))
@@ -97,6 +108,8 @@ def walk(seed: int, **options: Any) -> None:
                 else AddColumn("accounts", ColumnDef(name, DataType.STRING))
             )
             world.order_config(ADMIN, body)
+        elif what > 1.0 - deaths:
+            die(rng, world)
         for _ in range(rng.randrange(1, 4)):
             world.order_data(
                 rng.choice((ALICE, BOB)), [WORK.draw(rng) for _ in range(rng.choice((1, 2, 12)))]
@@ -105,7 +118,23 @@ def walk(seed: int, **options: Any) -> None:
                 world.random_step(rng)
     world.settle()
     world.check()
-    world.check_reported()
+    if not deaths:
+        world.check_reported()
+
+
+def die(rng: random.Random, world: Town) -> None:
+    """Let a process die of which each range has another owner that lives, and be voted out a while later."""
+    living = {host.me for host in world.alive()} & world.config.storages
+    owners = [world.config.ring.owners(arc) for arc in range(len(world.config.ring.arcs))]
+    mortal = [each for each in sorted(living) if all((living - {each}).intersection(some) for some in owners)]
+    if not mortal:
+        return
+    victim = rng.choice(mortal)
+    world.crash(victim)
+    for _ in range(rng.randrange(40)):
+        world.random_step(rng)
+    # It may be the last owner of a range by now, which is not available then.
+    accuse(world, victim)
 
 
 def draw(rng: random.Random, world: Town) -> Transformation | None:
