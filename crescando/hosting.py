@@ -26,6 +26,8 @@ from crescando.scanning import ScanThreads
 from crescando.transport.base import Transport
 from crescando.types import ProcessId
 
+NOBODY_LEADS = "no router leads"
+
 
 @dataclass(slots=True)
 class Hosted:
@@ -87,6 +89,20 @@ class Processes:
         """Give the running router that leads by the highest ballot."""
         leaders = (router for router in self.running_routers() if router.broadcast.is_leader)
         return max(leaders, key=lambda router: router.broadcast.ballot, default=None)
+
+    def change_routers(self, *, add: ProcessId | None = None, remove: ProcessId | None = None) -> str:
+        """Have the ordering group grow or shrink; says why it cannot be proposed here, if it cannot."""
+        leader = self.leader()
+        if leader is None:
+            return NOBODY_LEADS
+        members = leader.broadcast.membership.members
+        if (add is None or add in members) and remove not in members:
+            return ""
+        fault = leader.change_routers(add=add, remove=remove)
+        pump = self._known[leader.me].pump
+        if pump is not None:
+            pump.need_turn()
+        return fault
 
     def next_incarnation(self, former: ProcessId) -> ProcessId:
         """Give the identity under which a node may come back."""

@@ -35,7 +35,7 @@ from crescando.roles.copy_messages import (
     FetchParcels,
     Parcel,
 )
-from crescando.roles.description import NODE, Describe, Described
+from crescando.roles.description import NODE, ChangeRouters, Describe, Described, RoutersChanged
 from crescando.roles.messages import (
     Answered,
     Attach,
@@ -157,8 +157,8 @@ PERMITS: Mapping[tuple[str, str], tuple[type, ...]] = {
     (SUPER, CLIENT): (Ping, Retires, Watched),
     (CLIENT, SUPER): (Pong, Retire, Watch),
     (SUPER, SUPER): (Ping, Pong),
-    (CLIENT, NODE): (Describe,),
-    (NODE, CLIENT): (Described,),
+    (CLIENT, NODE): (ChangeRouters, Describe),
+    (NODE, CLIENT): (Described, RoutersChanged),
     (NODE, NODE): (Describe, Described),
 }
 """What may travel, by sender's and receiver's role; pairs that are not here have no session."""

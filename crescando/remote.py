@@ -28,12 +28,14 @@ from crescando.client.waiting import TIMEOUT_S_DEFAULT, checked_timeout
 from crescando.cluster import close_at_exit
 from crescando.clusterfile import parse_address
 from crescando.errors import CredentialsError, CrescandoError, DeadlineError, SessionRefusedError, SpecError
+from crescando.hosting import NOBODY_LEADS
 from crescando.loop import LoopThread, new_event_loop
 from crescando.nodes.asking import Asking
 from crescando.nodes.files import client_credentials
 from crescando.nodes.places import AddressBook
 from crescando.roles.client import Client
-from crescando.roles.description import NODE, Asker, Described, Place, node_of
+from crescando.roles.description import NODE, Asker, ChangeRouters, Described, Place, node_of
+from crescando.router_group import may_pass
 from crescando.routing.ecast.application import Application
 from crescando.routing.rubberband.config import Rubberband
 from crescando.routing.rubberband.messages import Join, encode_message
@@ -50,6 +52,9 @@ LOOK_AGAIN_S = 0.2
 
 REFRESH_S = 1.0
 """How often the cluster may be asked where a process is that nobody knows."""
+
+ROUTERS_S = 20.0
+"""How long a change of the routers may take."""
 
 CONNECT_S = 10.0
 """How long a cluster is looked for, if nobody says otherwise."""
@@ -245,6 +250,78 @@ class RemoteCluster(Administration):
     def _known(self) -> tuple[ProcessStatus, ...]:
         return tuple(status for status in self._hosted if status.process.role != "router")
 
+    def members(self) -> tuple[ProcessId, ...]:
+        """Give the members of the ordering group, as the router that leads knows them.
+
+        Raises
+        ------
+        CrescandoError
+            If none leads.
+        """
+        for told in self.described().values():
+            if told is not None and any(host.lead == host.process for host in told.hosts):
+                return told.routers
+        raise CrescandoError(NOBODY_LEADS)
+
+    def add_router(self, node: str, *, timeout_s: float = ROUTERS_S) -> ProcessId:
+        """Let the ordering group grow by a router that runs and stands by; returns when it is a member.
+
+        Raises
+        ------
+        SpecError
+            If no such router runs.
+        CrescandoError
+            If the routers refuse.
+        DeadlineError
+            If it takes longer than `timeout_s`.
+        """
+        return self._change_routers(_name_of(node), timeout_s, is_added=True)
+
+    def remove_router(self, node: str, *, timeout_s: float = ROUTERS_S) -> ProcessId:
+        """Let the ordering group shrink by a router, alive or dead; returns when it is no member any more.
+
+        Raises
+        ------
+        SpecError
+            If there is no such member.
+        CrescandoError
+            If the routers refuse: it is the last one, or too few would be left alive.
+        DeadlineError
+            If it takes longer than `timeout_s`.
+        """
+        return self._change_routers(_name_of(node), timeout_s, is_added=False)
+
+    def _change_routers(self, node: str, timeout_s: float, *, is_added: bool) -> ProcessId:
+        deadline_s = time.monotonic() + timeout_s
+        target: ProcessId | None = None
+        fault = NOBODY_LEADS
+        while True:
+            told = {name: each for name, each in self.described().items() if each is not None}
+            hosts = {
+                host.process: (host, name)
+                for name, each in told.items()
+                for host in each.hosts
+                if host.process.role == "router"
+            }
+            leads = [(host.position, name) for host, name in hosts.values() if host.lead == host.process]
+            if leads:
+                _, name = max(leads)
+                members = told[name].routers
+                if target is None:
+                    running = [process for process, (host, _) in hosts.items() if host.is_running]
+                    target = _chosen(node, running if is_added else list(members), is_added=is_added)
+                if (target in members) == is_added:
+                    return target
+                wish = ChangeRouters(add=target) if is_added else ChangeRouters(remove=target)
+                asked = self._asking.change_routers(node_of(name), wish)
+                fault = self._run(asked).result() or ""
+                if fault and not may_pass(fault, wish.add):
+                    raise CrescandoError(f"the routers do not change: {fault}")
+            if time.monotonic() > deadline_s:
+                why = f": {fault}" if fault else ""
+                raise DeadlineError(f"the routers have not changed within {timeout_s:.1f} s{why}")
+            time.sleep(LOOK_AGAIN_S)
+
     def config(self, timeout_s: float = CONNECT_S) -> Rubberband:
         """Give the present routing configuration."""
         _, config = self._questions.layout(timeout_s)
@@ -302,6 +379,21 @@ class RemoteCluster(Administration):
 
     def __repr__(self) -> str:
         return f"<cluster {self.name!r}, {len(self._described.routers)} routers>"
+
+
+def _name_of(node: str) -> str:
+    """Give the name of a router, be it written as ``r4`` or ``router/r4``."""
+    return node.removeprefix("router/")
+
+
+def _chosen(node: str, known: list[ProcessId], *, is_added: bool) -> ProcessId:
+    """Give the newest life of a router."""
+    found = [process for process in known if process.node == node]
+    if not found:
+        names = ", ".join(sorted({process.node for process in known}))
+        what = "no router of that name runs" if is_added else "no member has that name"
+        raise SpecError(f"{node!r}: {what}; there are {names}")
+    return max(found)
 
 
 def connect(

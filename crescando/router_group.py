@@ -14,7 +14,7 @@ from collections.abc import Callable
 from crescando.assembly import Assembly
 from crescando.consensus.quorum import Membership
 from crescando.errors import CrescandoError, DeadlineError, SpecError
-from crescando.hosting import Processes
+from crescando.hosting import NOBODY_LEADS, Processes
 from crescando.loop import LoopThread
 from crescando.routing.ecast.router import Router
 from crescando.types import ProcessId
@@ -22,8 +22,14 @@ from crescando.types import ProcessId
 ROUTERS_POLL_S = 0.01
 """Spacing of looks at the routers while they change."""
 
-PASSING_FAULTS = frozenset({"no router leads", "another change is in flight", "the window is full"})
+PASSING_FAULTS = frozenset({NOBODY_LEADS, "another change is in flight", "the window is full"})
 """Reasons not to change the routers that pass by themselves."""
+
+
+def may_pass(fault: str, add: ProcessId | None) -> bool:
+    """Say whether a reason not to change the routers passes by itself."""
+    # A router that has only just started cannot be reached at once.
+    return fault in PASSING_FAULTS or (add is not None and fault.endswith("can be reached"))
 
 
 class RouterGroup:
@@ -165,25 +171,11 @@ class RouterGroup:
     ) -> None:
         deadline_s = time.monotonic() + timeout_s
 
-        def ask() -> str | None:
-            leader = self._processes.leader()
-            if leader is None:
-                return "no router leads"
-            members = leader.broadcast.membership.members
-            if (add is None or add in members) and remove not in members:
-                return None
-            fault = leader.change_routers(add=add, remove=remove)
-            pump = self._processes[leader.me].pump
-            if pump is not None:
-                pump.need_turn()
-            return fault
-
-        def may_pass(fault: str) -> bool:
-            # A router that has only just started cannot be reached at once.
-            return fault in PASSING_FAULTS or (add is not None and fault.endswith("can be reached"))
+        def ask() -> str:
+            return self._processes.change_routers(add=add, remove=remove)
 
         fault = self._loop.call(ask)
-        while fault and may_pass(fault) and time.monotonic() < deadline_s:
+        while fault and may_pass(fault, add) and time.monotonic() < deadline_s:
             time.sleep(ROUTERS_POLL_S)
             fault = self._loop.call(ask)
         if fault:

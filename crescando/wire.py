@@ -47,7 +47,7 @@ from crescando.roles.copy_messages import (
     FetchParcels,
     Parcel,
 )
-from crescando.roles.description import Describe, Described
+from crescando.roles.description import ChangeRouters, Describe, Described, RoutersChanged
 from crescando.roles.messages import (
     Answered,
     Attach,
@@ -160,8 +160,10 @@ WireMessage = (
     | Watched
     | Weigh
     | Weighs
+    | ChangeRouters
     | Describe
     | Described
+    | RoutersChanged
     | AskCopies
     | CopiesTold
     | CopyHead

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from crescando.cli.clusters import WATCH_S, add_file, connected, find_file
-from crescando.errors import DeadlineError
+from crescando.errors import DeadlineError, SpecError
 from crescando.types import KeyRange, ProcessId
 
 MOVE_S = 3600.0
@@ -48,6 +48,9 @@ def add_to(commands: Any) -> None:
 
     remove = _command(commands, "remove", _remove, "let a process on standby, or a super, leave")
     remove.add_argument("process", help="such as s5")
+    routers = _command(commands, "routers", _routers, "show the routers, or have one more or one less")
+    routers.add_argument("action", nargs="?", choices=("add", "remove"))
+    routers.add_argument("process", nargs="?", help="such as r4: to be added, it must run and stand by")
     _command(commands, "ring", _ring, "show the ring, its ranges and their owners")
     _command(commands, "moves", _moves, "show the changes of the ring that are under way")
     events = _command(commands, "events", _events, "show what happened to the cluster, and what happens")
@@ -119,6 +122,20 @@ def _remove(parsed: argparse.Namespace) -> int:
     with _cluster(parsed) as cluster:
         gone = cluster.remove(parsed.process)
     print(_json({"removed": gone}) if parsed.json else f"{gone} has left")
+    return 0
+
+
+def _routers(parsed: argparse.Namespace) -> int:
+    if (parsed.action is None) != (parsed.process is None):
+        raise SpecError(f"{parsed.action} which router? name one, such as r4")
+    with _cluster(parsed) as cluster:
+        if parsed.action is not None:
+            change = cluster.add_router if parsed.action == "add" else cluster.remove_router
+            changed = change(parsed.process)
+            if not parsed.json:
+                print(f"{changed} is {'a member' if parsed.action == 'add' else 'no member any more'}")
+        members = cluster.members()
+    print(_json({"routers": members}) if parsed.json else "\n".join(map(str, members)))
     return 0
 
 

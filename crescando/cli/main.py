@@ -1,4 +1,4 @@
-"""The command line: ``crescando demo`` and ``crescando certs``.
+"""The command line: ``crescando demo``, ``certs``, and what runs, shows and changes a cluster.
 
 Rules of the file: arguments in, an exit status out; the work is done elsewhere
 and imported when a command needs it, so that ``--help`` is quick.

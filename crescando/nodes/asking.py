@@ -11,7 +11,16 @@ from crescando.clusterfile import ClusterFile
 from crescando.loop import LoopThread, new_event_loop
 from crescando.nodes.places import AddressBook, places_of
 from crescando.pump import Pump
-from crescando.roles.description import Asker, Described, node_of
+from crescando.roles.description import (
+    Asker,
+    ChangeRouters,
+    Describe,
+    Described,
+    Question,
+    Reply,
+    RoutersChanged,
+    node_of,
+)
 from crescando.transport.credentials import FileCredentials
 from crescando.transport.sockets import SocketTransport
 from crescando.types import ProcessId
@@ -45,13 +54,24 @@ class Asking:
 
     async def ask(self, node: ProcessId, timeout_s: float = ANSWER_S) -> Described | None:
         """Ask a node how it stands; None if it does not answer."""
-        told: asyncio.Future[Described | None] = self._loop.loop.create_future()
+        told = await self._ask(node, Describe(), timeout_s)
+        return told if isinstance(told, Described) else None
 
-        def tell(described: Described | None) -> None:
+    async def change_routers(
+        self, node: ProcessId, wish: ChangeRouters, timeout_s: float = ANSWER_S
+    ) -> str | None:
+        """Ask a node to propose a change of the routers; gives why it cannot be, None without an answer."""
+        told = await self._ask(node, wish, timeout_s)
+        return told.fault if isinstance(told, RoutersChanged) else None
+
+    async def _ask(self, node: ProcessId, question: Question, timeout_s: float) -> Reply | None:
+        told: asyncio.Future[Reply | None] = self._loop.loop.create_future()
+
+        def tell(reply: Reply | None) -> None:
             if not told.done():
-                told.set_result(described)
+                told.set_result(reply)
 
-        self._asker.ask(node, tell)
+        self._asker.ask(node, tell, question)
         self._pump.need_turn()
         try:
             async with asyncio.timeout(timeout_s):

@@ -22,13 +22,13 @@ from crescando import wire
 from crescando.assembly import Assembly
 from crescando.clusterfile import ClusterFile, Seat, read_cluster_file
 from crescando.errors import CrescandoError, DeadlineError, SpecError
-from crescando.hosting import Processes
+from crescando.hosting import NOBODY_LEADS, Processes
 from crescando.loop import LoopThread, new_event_loop
 from crescando.nodes.asking import Asking
 from crescando.nodes.looks import describe_processes
 from crescando.nodes.places import AddressBook, places_of
 from crescando.process import ProcessCore
-from crescando.roles.description import Described, Describer, node_of
+from crescando.roles.description import ChangeRouters, Described, Describer, node_of
 from crescando.scanning import ScanThreads, Team
 from crescando.spec import ENGINES
 from crescando.transport.credentials import Credentials
@@ -97,7 +97,8 @@ class Node:
         self._team: Team | None = None
         self._loop = LoopThread(f"crescando-{seat.node}", new_event_loop())
         self._transport = self._loop.call(lambda: self._make_transport(credentials))
-        self._asking = Asking(Describer(node_of(seat.node), self.describe), self._transport, self._loop)
+        describer = Describer(node_of(seat.node), self.describe, self._change_routers)
+        self._asking = Asking(describer, self._transport, self._loop)
         self._processes: Processes | None = None
         self._beginning: Future[None] = Future()
 
@@ -254,6 +255,11 @@ class Node:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop.loop)
 
     # What it says of itself; in the loop's thread.
+
+    def _change_routers(self, wish: ChangeRouters) -> str:
+        if self._processes is None:
+            return NOBODY_LEADS
+        return self._processes.change_routers(add=wish.add, remove=wish.remove)
 
     def describe(self) -> Described:
         """Give what this node says to whoever asks."""

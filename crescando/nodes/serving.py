@@ -18,7 +18,7 @@ from crescando.hosting import Processes
 from crescando.loop import LoopThread
 from crescando.nodes.looks import describe_processes
 from crescando.pump import Pump
-from crescando.roles.description import NODE, Described, Describer, Place, node_of
+from crescando.roles.description import NODE, ChangeRouters, Described, Describer, Place, node_of
 from crescando.transport.credentials import FileCredentials
 from crescando.transport.joint import JointTransport
 from crescando.transport.sockets import SocketTransport
@@ -92,7 +92,8 @@ class Server:
             )
             self._address = _as_pair(await far.listen((host, port)))
             self._near.join(far, self._admit)
-            self._pump = Pump(Describer(node_of(NAME), self._describe), far, self._loop.agenda)
+            describer = Describer(node_of(NAME), self._describe, self._change_routers)
+            self._pump = Pump(describer, far, self._loop.agenda)
             self._pump.start()
 
         try:
@@ -111,6 +112,9 @@ class Server:
             self._pump.stop()
         if self._far is not None:
             self._far.close()
+
+    def _change_routers(self, wish: ChangeRouters) -> str:
+        return self._processes.change_routers(add=wish.add, remove=wish.remove)
 
     def _describe(self) -> Described:
         known = {(process.role, process.node) for process in self._processes}

@@ -8,6 +8,7 @@ such an answer: it is a look, and old when it arrives.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -71,12 +72,34 @@ class Described(msgspec.Struct, frozen=True, array_like=True, tag="described"):
     places: tuple[Place, ...]
 
 
-Told = Callable[[Described | None], None]
-"""Called with what a node said of itself, or None if it cannot be asked now."""
+class ChangeRouters(msgspec.Struct, frozen=True, array_like=True, tag="change-routers"):
+    """An administrator wishes that the ordering group grows by a router that stands by, or shrinks by one."""
+
+    add: ProcessId | None = None
+    remove: ProcessId | None = None
+
+
+class RoutersChanged(msgspec.Struct, frozen=True, array_like=True, tag="routers-changed"):
+    """The change was proposed, if there is no fault; the group agrees on it."""
+
+    fault: str
+
+
+Question = Describe | ChangeRouters
+Reply = Described | RoutersChanged
+
+Told = Callable[[Any], None]
+"""Called with what a node replied, or None if it cannot be asked now."""
+
+Change = Callable[[ChangeRouters], str]
+"""Proposes a change of the routers; says why it cannot be, if it cannot."""
+
+
+_DESCRIBE = Describe()
 
 
 class Asker:
-    """Asks nodes how they stand, each as often as somebody wants to know.
+    """Asks nodes, each as often as somebody wants to know; replies come in the order of the questions.
 
     Parameters
     ----------
@@ -85,15 +108,15 @@ class Asker:
 
     def __init__(self, me: ProcessId) -> None:
         self.me = me
-        self._waiting: dict[ProcessId, list[Told]] = {}
+        self._waiting: dict[ProcessId, deque[tuple[Question, Told]]] = {}
         self._open: set[ProcessId] = set()
         self._out = Output()
 
-    def ask(self, node: ProcessId, told: Told) -> None:
+    def ask(self, node: ProcessId, told: Told, question: Question = _DESCRIBE) -> None:
         """Ask a node; `told` is called once, with None if there is no session, or it ended."""
-        self._waiting.setdefault(node, []).append(told)
+        self._waiting.setdefault(node, deque()).append((question, told))
         if node in self._open:
-            self._out.send.append((node, Describe()))
+            self._out.send.append((node, question))
         else:
             self._out.connect.append(node)
 
@@ -103,34 +126,35 @@ class Asker:
     def on_connected(self, peer: ProcessId, now_s: float) -> None:
         """Ask what waited for the session."""
         self._open.add(peer)
-        if peer in self._waiting:
-            self._out.send.append((peer, Describe()))
+        self._out.send += [(peer, question) for question, _ in self._waiting.get(peer, ())]
 
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
         """Tell those who wait that no answer comes."""
         self._open.discard(peer)
-        self._tell(peer, None)
+        self._tell_none(peer)
 
     def on_refused(self, peer: ProcessId, now_s: float) -> None:
         """Tell those who wait that no answer comes."""
-        self._tell(peer, None)
+        self._tell_none(peer)
 
     def on_executed(self, result: Any, now_s: float) -> None:
         """Nothing is executed."""
 
     def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
         """Pass an answer on."""
-        if isinstance(message, Described):
-            self._tell(peer, message)
+        waiting = self._waiting.get(peer)
+        if isinstance(message, Reply) and waiting:
+            _, told = waiting.popleft()
+            told(message)
 
     def flush(self, now_s: float) -> Output:
         """Send what is to be sent."""
         out, self._out = self._out, Output()
         return out
 
-    def _tell(self, node: ProcessId, described: Described | None) -> None:
-        for told in self._waiting.pop(node, ()):
-            told(described)
+    def _tell_none(self, node: ProcessId) -> None:
+        for _, told in self._waiting.pop(node, ()):
+            told(None)
 
 
 class Describer(Asker):
@@ -141,15 +165,21 @@ class Describer(Asker):
     me : ProcessId
     describe : callable
         Gives what is to be said now.
+    change : callable
+        Proposes a change of the routers.
     """
 
-    def __init__(self, me: ProcessId, describe: Callable[[], Described]) -> None:
+    def __init__(self, me: ProcessId, describe: Callable[[], Described], change: Change) -> None:
         super().__init__(me)
         self._describe = describe
+        self._change = change
 
     def on_message(self, peer: ProcessId, message: Any, now_s: float) -> None:
         """Answer, or pass an answer on."""
-        if isinstance(message, Describe):
-            self._out.send.append((peer, self._describe()))
-        else:
-            super().on_message(peer, message, now_s)
+        match message:
+            case Describe():
+                self._out.send.append((peer, self._describe()))
+            case ChangeRouters():
+                self._out.send.append((peer, RoutersChanged(self._change(message))))
+            case _:
+                super().on_message(peer, message, now_s)

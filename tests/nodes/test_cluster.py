@@ -193,6 +193,31 @@ def test_the_ring_heals_and_is_changed_from_the_command_line(
         assert sum(len(copies[0]) for copies in held.values()) == n_rows == len(table.select().rows())
 
 
+def test_a_router_that_was_removed_stands_by_and_can_be_added(
+    file: ClusterFile, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def members() -> list[str]:
+        capsys.readouterr()
+        assert main(["routers", "--json"]) == 0
+        told: list[str] = json.loads(capsys.readouterr().out)["routers"]
+        return told
+
+    assert main(["status", "--json"]) == 0
+    lead = json.loads(capsys.readouterr().out)["lead_router"]
+    removed = next(member for member in members() if member != lead)
+    node = removed.split("/")[1].split("#")[0]
+    assert main(["routers", "remove"]) == 2
+    assert "remove which router" in capsys.readouterr().err
+    assert main(["routers", "remove", node]) == 0
+    assert f"{removed} is no member any more" in capsys.readouterr().out
+    assert len(members()) == 2
+
+    # Its node is started again, as a later life, which stands by until somebody wants it.
+    until(lambda: main(["routers", "add", node]) == 0, "it is a member again")
+    assert len(members()) == 3
+    assert removed not in members()
+
+
 def test_the_demo_runs_on_real_processes(
     file: ClusterFile, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

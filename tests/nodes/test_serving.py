@@ -12,6 +12,7 @@ from crescando import Store, col
 from crescando.certificates import Authority
 from crescando.cluster import Cluster
 from crescando.errors import CredentialsError, SpecError
+from crescando.spec import ClusterSpec
 from tests.nodes.clusters import PATIENCE_S, listens, until
 
 
@@ -96,3 +97,24 @@ def test_a_newcomer_whom_the_certificate_does_not_name_serves_those_inside(
     with crescando.connect(url, tls=certs) as outside:
         outside.table("seats").insert([{"flight": 7, "seat": "1A"}]).result()
     assert store.table("seats").select().rows() == [(7, "1A")]
+
+
+def test_the_routers_grow_and_shrink_from_outside(certs: Path) -> None:
+    spec = ClusterSpec(routers=3, standby_routers=1)
+    with crescando.open(spec=spec) as store, crescando.connect(store.serve(tls=certs), tls=certs) as outside:
+        cluster = outside.cluster
+        assert [process.node for process in cluster.members()] == ["r1", "r2", "r3"]
+        assert str(cluster.add_router("r4", timeout_s=PATIENCE_S)) == "router/r4#1"
+        assert [process.node for process in cluster.members()] == ["r1", "r2", "r3", "r4"]
+        assert cluster.add_router("router/r4").node == "r4"
+        for gone in ("r2", "r4"):
+            assert cluster.remove_router(gone, timeout_s=PATIENCE_S).node == gone
+        assert [process.node for process in cluster.members()] == ["r1", "r3"]
+        with pytest.raises(SpecError, match="'r9': no router of that name runs; there are r1"):
+            cluster.add_router("r9")
+        with pytest.raises(SpecError, match="'r2': no member has that name; there are r1, r3"):
+            cluster.remove_router("r2")
+        outside.create_table("kept", like={"key": [1]}, primary_key="key").insert([{"key": 1}]).result(
+            PATIENCE_S
+        )
+        assert store.table("kept").select().rows() == [(1,)]

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from crescando.roles.description import Asker, Describe, Described, Describer, Hosts, Place, node_of
+import msgspec
+
+from crescando.roles.description import (
+    Asker,
+    ChangeRouters,
+    Describe,
+    Described,
+    Describer,
+    Hosts,
+    Place,
+    RoutersChanged,
+    node_of,
+)
 from crescando.types import ProcessId
 from crescando.wire import decoder_for, encode
 
@@ -22,6 +34,9 @@ SAID = Described(
 )
 
 
+OTHER_SAID = msgspec.structs.replace(SAID, pid=4712)
+
+
 def test_a_question_waits_for_its_session_and_is_answered_once() -> None:
     asker, told = Asker(ME), list[Described | None]()
     asker.ask(NODE, told.append)
@@ -29,9 +44,13 @@ def test_a_question_waits_for_its_session_and_is_answered_once() -> None:
     assert asker.flush(0.0).connect == [NODE, NODE]
 
     asker.on_connected(NODE, 0.0)
-    assert asker.flush(0.0).send == [(NODE, Describe())]
+    assert asker.flush(0.0).send == [(NODE, Describe()), (NODE, Describe())]
     asker.on_message(NODE, SAID, 0.0)
-    assert told == [SAID, SAID]
+    assert told == [SAID]
+    asker.on_message(NODE, OTHER_SAID, 0.0)
+    assert told == [SAID, OTHER_SAID]
+    asker.on_message(NODE, SAID, 0.0)
+    assert told == [SAID, OTHER_SAID]
 
     asker.ask(NODE, told.append)
     output = asker.flush(0.0)
@@ -53,8 +72,17 @@ def test_who_cannot_be_asked_or_goes_away_is_told_as_none() -> None:
 
 
 def test_a_node_answers_and_asks() -> None:
-    node, told = Describer(NODE, lambda: SAID), list[Described | None]()
+    wishes, told = list[ChangeRouters](), list[Described | None]()
 
+    def change(wish: ChangeRouters) -> str:
+        wishes.append(wish)
+        return "no"
+
+    node = Describer(NODE, lambda: SAID, change)
+
+    node.on_message(ME, ChangeRouters(add=ROUTER), 0.0)
+    assert node.flush(0.0).send == [(ME, RoutersChanged("no"))]
+    assert wishes == [ChangeRouters(add=ROUTER)]
     node.on_message(ME, Describe(), 0.0)
     node.ask(OTHER, told.append)
     node.on_message(OTHER, SAID, 0.0)

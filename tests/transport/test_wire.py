@@ -147,6 +147,8 @@ MESSAGES: list[Any] = [
     direct.Watched(3, -1, 1 << 40, EVENTS),
     direct.Ping(1.5),
     description.Describe(),
+    description.ChangeRouters(remove=ProcessId("router", "r1", 1)),
+    description.RoutersChanged("no router leads"),
     description.Described("1", 4, 0.5, (), (), b"config", (description.Place("node", "r1", "127.0.0.1", 7),)),
     direct.Pong(1.5),
     direct.Forget((3, -4)),
@@ -291,6 +293,7 @@ def test_whoever_names_another_as_the_sender_is_refused(message: Any) -> None:
 
 
 SPEAKING_OF_OTHERS = {
+    description.ChangeRouters,
     paxos.Accepted,
     paxos.CanvassReply,
     paxos.HeartbeatReply,
