@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from crescando.routing.rubberband.keyspace import Expand, Rebalance, transformed
+from crescando.routing.rubberband.keyspace import Rebalance, transformed
 from crescando.routing.rubberband.ring import Ring
 from crescando.types import FULL_RING, RING_MAX, KeyRange, ProcessId
 
@@ -87,6 +87,10 @@ class Weights:
         low, high = self.ranges[index]
         return before[index] + (before[index + 1] - before[index]) * (at - low) // (high - low + 1)
 
+    def rows_below(self, at: int) -> int:
+        """Give the rows below a position."""
+        return self._up_to(self._rows_before, at)
+
     def share(self, key_range: KeyRange, part: int, parts: int) -> int:
         """Give the position in a range below which a share of its rows lies, the range's low end or above."""
         rows = self.rows_in(key_range)
@@ -149,16 +153,27 @@ def best_position(
         Indices of the partitions in which to look; all by default.
     """
     weights = weights.or_widths()
-    change = Rebalance if process in ring.processes else Expand
+    others = [at for at, each in zip(ring.ids, ring.processes, strict=True) if each != process]
+    below = [weights.rows_below(at) for at in others]
     best: tuple[int, int, int] | None = None
     for at in sorted(set(_candidates(ring, weights, only_beside)) - set(ring.ids)):
-        borne = sorted(loads(transformed(ring, change(process, at)), weights).values(), reverse=True)
-        score = borne[0], sum(each * each for each in borne), at
+        place = bisect_left(others, at)
+        borne = _borne(
+            [*below[:place], weights.rows_below(at), *below[place:]], weights.n_rows, ring.replication
+        )
+        score = max(borne), sum(each * each for each in borne), at
         if best is None or score < best:
             best = score
     if best is None:
         raise ValueError("no position of the ring is free")
     return best[2]
+
+
+def _borne(below: list[int], n_rows: int, replication: int) -> list[int]:
+    """Give what the processes of a ring hold, from the rows that lie below each of their positions."""
+    parts = [stop - start for start, stop in pairwise(below)]
+    parts.append(n_rows - below[-1] + below[0])
+    return [sum(parts[place - r] for r in range(replication)) for place in range(len(parts))]
 
 
 def _candidates(ring: Ring, weights: Weights, only_beside: Collection[int] | None) -> Iterator[int]:

@@ -9,7 +9,14 @@ from itertools import pairwise
 import pytest
 
 from crescando.routing.rubberband.keyspace import Expand, Rebalance, transformed
-from crescando.routing.rubberband.placement import Weights, best_position, cut, cut_at, loads
+from crescando.routing.rubberband.placement import (
+    Weights,
+    _candidates,
+    best_position,
+    cut,
+    cut_at,
+    loads,
+)
 from crescando.routing.rubberband.ring import Ring
 from crescando.types import FULL_RING, RING_MAX, KeyRange
 from tests.routing.worlds import storage
@@ -110,6 +117,24 @@ def test_no_position_of_many_tried_at_random_is_much_better(seed: int, replicati
     chosen = heaviest(best_position(ring, mover, weights))
 
     assert chosen <= 1.13 * min(heaviest(rng.randrange(RING_MAX)) for _ in range(100))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_of_the_positions_that_are_tried_none_is_better_as_rings_tell_it(seed: int) -> None:
+    rng = random.Random(seed)
+    ring = a_ring(rng, rng.randint(3, 6), rng.randint(1, 3))
+    parts = [part for arc in cut_at(ring.ids) for part in cut(arc, 8)]
+    weights = Weights.of({part: (rng.randrange(100), 0) for part in parts})
+    mover = rng.choice([storage(9), ring.processes[1]])
+    change = Rebalance if mover in ring.processes else Expand
+
+    def score(at: int) -> tuple[int, int, int]:
+        borne = loads(transformed(ring, change(mover, at)), weights).values()
+        return max(borne), sum(each * each for each in borne), at
+
+    tried = set(_candidates(ring, weights, None)) - set(ring.ids)
+
+    assert best_position(ring, mover, weights) == min(tried, key=score)
 
 
 def test_an_empty_ring_is_divided_by_its_width() -> None:
