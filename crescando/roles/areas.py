@@ -392,8 +392,7 @@ class Areas:
 
 
 def _bytes_of(area: _Area) -> int:
-    # Of what it shares with the main engine no more than its part is counted again.
-    rows = 0 if area.engine is None else area.engine.weigh(area.missing)[1]
+    rows = 0 if area.engine is None else area.engine.statistics()["bytes"]
     return rows + area.log_bytes + sum(piece.n_bytes for piece in area.pieces)
 
 
