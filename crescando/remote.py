@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,7 @@ class RemoteCluster(Administration):
         self._refreshed_s = 0.0
         self._described: Described
         self._hosted: list[ProcessStatus] = []
-        self._refreshing: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[bool] | None = None
         clients = [each for each in credentials.certificate.identities if each.role == "client"]
         if len(clients) != 1:
             raise CredentialsError(
@@ -167,7 +168,8 @@ class RemoteCluster(Administration):
 
     async def _refresh(self) -> bool:
         """Learn from any node who the routers are and where everybody is; says whether it did."""
-        waiting, asked = list(self._nodes), set(self._nodes)
+        waiting = [*self._nodes, *self._router_nodes(self._book.places())]
+        asked = set(waiting)
         while waiting:
             described = await self._asking.ask(waiting.pop(0))
             if described is None:
@@ -176,30 +178,32 @@ class RemoteCluster(Administration):
             if described.config and any(host.is_ready for host in described.hosts):
                 self._described = described
                 return True
-            routers = [node_of(place.node) for place in described.places if place.role == "router"]
-            # In a server's one process the routers' node has another name, and has answered.
-            waiting += [node for node in routers if node not in asked and self._book.locate(node)]
+            waiting += [node for node in self._router_nodes(described.places) if node not in asked]
             asked.update(waiting)
         return False
+
+    def _router_nodes(self, places: Iterable[Place]) -> list[ProcessId]:
+        nodes = [node_of(place.node) for place in places if place.role == "router"]
+        # In a server's one process there is one node for all of them, which has been asked.
+        return [node for node in nodes if node not in self._nodes and self._book.locate(node) is not None]
 
     def _locate(self, process: ProcessId) -> Address | None:
         found = self._book.locate(process)
         now_s = time.monotonic()
         if found is None and now_s - self._refreshed_s > REFRESH_S:
             self._refreshed_s = now_s
-            self._refreshing = self._loop.loop.create_task(self._look_again())
+            self._refreshing = self._loop.loop.create_task(self._refresh())
         return found
-
-    async def _look_again(self) -> None:
-        known = [node_of(place.node) for place in self._book.places() if place.role == "router"]
-        self._nodes = [node for node in (*self._nodes, *known) if self._book.locate(node)]
-        await self._refresh()
 
     # Sessions.
 
     def connect(self, name: str) -> LoopBackend:
         """Start a client process of its own; `name` is for its user."""
         me = self._next_process()
+        if self._backends:
+            # Much may have changed since the first one was started.
+            with suppress(TimeoutError):
+                self._run(self._refresh()).result(REFRESH_S)
         described = self._described
         config = Rubberband.decode(described.config)
         core = Client(

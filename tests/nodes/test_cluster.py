@@ -68,7 +68,8 @@ def test_clients_work_as_with_an_embedded_store(file: ClusterFile, folder: Path)
         done = seats.insert([{"flight": i, "seat": f"{i}A"} for i in range(500)]).result()
         assert (done.affected, done.rejected) == (500, 0)
         assert sorted(seats.select(where=col("flight") < 3).rows()) == [(0, "0A"), (1, "1A"), (2, "2A")]
-        assert seats.select(where="flight = 7", isolation="snapshot").rows() == [(7, "7A")]
+        for isolation in ("snapshot", "basic"):
+            assert seats.select(where="flight = 7", isolation=isolation).rows() == [(7, "7A")]
         other = store.session("other")
         assert other.table("seats").update(col("flight") == 7, {"seat": "9F"}).result().affected == 1
         assert len(store.cluster.config().ring.processes) == 4
@@ -191,6 +192,10 @@ def test_the_ring_heals_and_is_changed_from_the_command_line(
             held.setdefault(key_range, []).append(rows)
         assert all(len(copies) == 3 and copies[0] == copies[1] == copies[2] for copies in held.values())
         assert sum(len(copies[0]) for copies in held.values()) == n_rows == len(table.select().rows())
+
+        # A session that begins now finds the processes that there are now.
+        late = store.session("late")
+        assert len(late.table("kept").select(isolation="basic").rows()) == n_rows
 
 
 def test_a_router_that_was_removed_stands_by_and_can_be_added(
