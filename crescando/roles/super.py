@@ -9,6 +9,10 @@ Clients ask for their sessions themselves, since nobody can reach them over a
 network, and learn with each ping which supers there are. One that lives but owes
 the leader confirmations for too long is voted upon too, and no sign of life takes
 that vote back while it does.
+
+A super follows the order by delivery. From that it knows whom to look after and
+what happened (`history`), and has the ring healed and evened out (`healing`,
+`balancing`); of the router that leads it asks only who lags.
 """
 
 from __future__ import annotations
