@@ -128,7 +128,7 @@ class Move(ControlHandle[Moved]):
 
 
 class Moves:
-    """The moves that one administrator follows; everything but `made` is for the worker's thread.
+    """The moves that one administrator follows; all of it is for the worker's thread.
 
     Parameters
     ----------
