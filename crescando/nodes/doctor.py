@@ -27,7 +27,7 @@ from crescando.nodes.files import certificate_for, client_credentials, file_of
 from crescando.nodes.health import Health, look
 from crescando.nodes.looks import VERSION
 from crescando.transport.credentials import FileCredentials
-from crescando.warming import compiling
+from crescando.warming import VARIABLE, compiling
 
 Grade = Literal["good", "warning", "fault"]
 
@@ -106,6 +106,8 @@ def _host() -> Iterator[Finding]:
         yield Finding(
             "kernels", "warning", "numba is not installed: scans are slower", "install crescando[kernels]"
         )
+    elif os.environ.get(VARIABLE) == "numpy":
+        yield Finding("kernels", "good", f"NumPy's, since {VARIABLE} asks for them")
     elif compiling() is not None:
         yield Finding("kernels", "good", "not compiled yet; `crescando up` does it once, in the background")
     else:

@@ -10,7 +10,6 @@ behind: no process, no port, no file.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import selectors
 import shutil
@@ -238,9 +237,15 @@ class Launcher:
                 continue
             *lines, child.unread = (child.unread + data).split(b"\n")
             for line in lines:
-                self._take(child, json.loads(line))
+                self._take(child, line)
 
-    def _take(self, child: _Child, said: dict[str, str]) -> None:
+    def _take(self, child: _Child, line: bytes) -> None:
+        try:
+            said = msgspec.json.decode(line, type=dict[str, str])
+        except msgspec.MsgspecError:
+            # Some library's, and no reason to end a cluster.
+            self._tell(f"{child.seat.node} prints: {line.decode(errors='replace')}")
+            return
         if "ready" in said:
             child.is_ready = True
             self._tell(f"{said['ready']} takes part, at {child.seat.address}")
@@ -267,9 +272,15 @@ class Launcher:
         for node, again in self._again.items():
             if node not in self._children and time.monotonic() >= again.at_s:
                 seat = self.file.seat(node)
+                try:
+                    certificate = certificate_for(self.file, seat)
+                except CrescandoError as error:
+                    self._tell(f"{node} cannot be started again yet: {error}")
+                    again.at_s = time.monotonic() + RESTART_S_MAX
+                    continue
                 incarnation = self._incarnations[node] + 1
                 self._tell(f"{node} is started again, as its life {incarnation}")
-                self._spawn(seat, certificate_for(self.file, seat), incarnation)
+                self._spawn(seat, certificate, incarnation)
                 self._write_record()
 
     def _last_words(self, child: _Child) -> str:

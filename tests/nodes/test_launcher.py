@@ -13,7 +13,7 @@ import pytest
 
 from crescando.cli.main import main
 from crescando.clusterfile import ClusterFile
-from crescando.nodes.launcher import Running, find_running, is_alive
+from crescando.nodes.launcher import Launcher, Running, _Again, _Child, find_running, is_alive
 from tests.nodes.clusters import PATIENCE_S, listens, until, write_cluster
 
 pytestmark = pytest.mark.slow
@@ -45,6 +45,34 @@ def begin() -> tuple[subprocess.Popen[str], Running]:
 def left_of(running: Running, file: ClusterFile) -> list[object]:
     alive = [pid for pid in running.nodes.values() if is_alive(pid)]
     return alive + [seat for seat in file.seats if listens(seat.port)]
+
+
+def test_what_a_node_prints_beside_its_own_words_is_told_and_does_no_harm(file: ClusterFile) -> None:
+    told: list[str] = []
+    launcher = Launcher(file, told.append)
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        child = _Child(file.seat("s1"), 1, process, 0.0)
+        launcher._take(child, b"a library greets \xff")
+        launcher._take(child, b'["ready"]')
+        launcher._take(child, b'{"ready": "storage/s1#1"}')
+
+    assert [line.partition(" ")[0] for line in told] == ["s1", "s1", "storage/s1#1"]
+    assert "a library greets" in told[0]
+    assert child.is_ready
+
+
+def test_a_node_whose_certificate_is_gone_is_tried_again_later(file: ClusterFile, tmp_path: Path) -> None:
+    told: list[str] = []
+    launcher = Launcher(file, told.append)
+    launcher._again["s1"] = _Again(0.0)
+    (tmp_path / "certs" / "authority.key.pem").unlink()
+
+    launcher._start_again()
+    launcher._start_again()
+
+    assert len(told) == 1
+    assert "s1 cannot be started again yet" in told[0]
+    assert launcher._children == {}
 
 
 def test_ctrl_c_leaves_nothing(file: ClusterFile, tmp_path: Path) -> None:
