@@ -27,7 +27,7 @@ from crescando.roles.load import Load
 from crescando.types import ProcessId
 
 C = TypeVar("C")
-"""What changes tables, and means nothing here."""
+"""What changes tables or the layout, and means nothing here."""
 
 D = TypeVar("D", Bunch, Mixture)
 
@@ -42,7 +42,7 @@ class Whole(msgspec.Struct, Generic[C], eq=False, gc=False):
 
     Attributes
     ----------
-    work : tuple of Operation, or a change of tables
+    work : tuple of Operation, or a change of tables or of the layout
     last_position, n_bytes : int
     expected_s : float
         The time it was expected to take when it came, the scans apart.
@@ -58,7 +58,7 @@ class Whole(msgspec.Struct, Generic[C], eq=False, gc=False):
 
     @property
     def entries(self) -> tuple[Operation, ...]:
-        """What the engine is to execute; nothing of a change of tables."""
+        """What the engine is to execute; nothing of such a change."""
         return cast("tuple[Operation, ...]", self.work) if isinstance(self.work, tuple) else ()
 
 
@@ -89,7 +89,7 @@ class Admitted(Generic[C]):
     Attributes
     ----------
     load : Load
-    steps : list of (list of Entry, or a change of tables)
+    steps : list of (list of Entry, or a change of tables or of the layout)
     written_bytes : list of int
         What the writes of each step take.
     upto : int
@@ -160,7 +160,7 @@ class Admission(Generic[C]):
         return self.n
 
     def put(self, work: Operation | Sequence[Operation] | C, position: int, n_bytes: int) -> None:
-        """Let an operation, a transaction or a change of tables wait behind all others."""
+        """Let an operation, a transaction or a change of tables or of the layout wait behind all others."""
         if isinstance(work, Operation):
             self.put_all([Bunch(work.shape, (work,), n_bytes)])
             return

@@ -1,7 +1,8 @@
 """What a storage process gives its driver to do, and what comes back.
 
 Rules of the file: a cycle's work is done by the driver, perhaps in a thread of its own, and
-touches nothing but the engine. The driver brings its clock; nothing here has one.
+touches nothing but the engine, and what `areas` keeps beside it. The driver brings its clock;
+nothing here has one.
 """
 
 from __future__ import annotations

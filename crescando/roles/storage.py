@@ -2,10 +2,10 @@
 
 Rules of the file: operations are executed as if in delivery order, a cycle at a
 time; what arrives during a cycle rides on the next (`admission`). The configuration is
-followed message by message, since it says which tables exist. Confirmations are
-withheld while the queue is over its budget, and reads outside the order refused. How deliveries
+followed message by message, since it says which tables exist and who holds what. Confirmations
+are withheld while the queue is over its budget, and reads outside the order refused. How deliveries
 are read is in `arrivals`, what clients are told in `reporting`, what may be shown outside the
-order in `serving`.
+order in `serving`, and what moves from process to process in `copies`.
 """
 
 from __future__ import annotations
