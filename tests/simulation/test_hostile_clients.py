@@ -8,6 +8,7 @@ what is none; what gets through must do no harm to a core.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,10 +17,11 @@ pytest.importorskip("cryptography")
 
 from crescando import wire
 from crescando.errors import RemoteProtocolError
-from crescando.permits import PERMITS, SENDERS
-from crescando.roles.messages import Retire
+from crescando.permits import PERMITS, ROLES, SENDERS
+from crescando.roles.messages import Explain, Forget, ReadReplica, Retire
 from crescando.roles.storage import Storage
 from crescando.testing.cluster import SimulatedCluster
+from crescando.testing.elastic import ElasticCluster
 from crescando.testing.runs import small_engine
 from crescando.testing.simulation import load, run_to_rest
 from crescando.transport.simulated import SimulatedChannel
@@ -44,19 +46,23 @@ class Hostility:
     world : SimulatedCluster
     rate : float
         How much of it.
+    receivers : sequence of str
+        The roles to which it is sent.
     """
 
-    def __init__(self, world: SimulatedCluster, rate: float) -> None:
+    def __init__(self, world: SimulatedCluster, rate: float, receivers: Sequence[str] = ROLES) -> None:
         self.clients: set[ProcessId] = set()
         self.n_changed = self.n_refused = 0
         self._network = world.network
         self._carry = world.network.carry
         self._rng = random.Random(f"{world.seed}/hostile")
         self._rate = rate
+        self._receivers = receivers
         world.network.carry = self.carry  # type: ignore[method-assign]
 
     def carry(self, channel: SimulatedChannel, message: Any) -> Any:
-        if channel.owner not in self.clients or self._rng.random() > self._rate:
+        is_meant = channel.owner in self.clients and channel.peer.role in self._receivers
+        if not is_meant or self._rng.random() > self._rate:
             return self._carry(channel, message)
         decode = wire.decoder_for(channel.owner, channel.peer)
         assert decode is not None
@@ -127,12 +133,28 @@ def test_nobody_fails_whatever_a_storage_process_or_a_super_says(role: str, seed
     assert hostility.n_changed > 0, f"seed {seed}"
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_nobody_fails_whatever_comes_as_a_copy(seed: int) -> None:
+    """Ranges move, and what storage processes tell each other of it is changed."""
+    world = ElasticCluster(seed, engine=small_engine, codec=True)
+    hostility = Hostility(world, rate=0.5, receivers=("storage",))
+    world.add_client("c1")
+    hostility.clients = {process for process in world.nodes if process.role == "storage"}
+    load(world, 0.05, SPAN_S)
+    for number in range(4):
+        world.later(0.3 + number * SPAN_S / 4, world.administer)
+    world.time.run_until(2 * SPAN_S, events_max=400_000)
+
+    stopped = [node.stopped for node in world.nodes.values() if node.stopped]
+    assert [why for why in stopped if not why.startswith("expelled")] == [], f"seed {seed}"
+    assert hostility.n_changed + hostility.n_refused > 3, f"seed {seed}"
+
+
 def test_a_core_that_a_client_can_stop_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     take = Storage.on_message
 
     def careless(self: Storage, peer: ProcessId, message: Any, now_s: float) -> None:
-        numbers = getattr(message, "numbers", ())
-        if any(number < 0 for number in numbers):
+        if isinstance(message, Explain | Forget | ReadReplica):
             raise KeyError("planted")
         take(self, peer, message, now_s)
 
