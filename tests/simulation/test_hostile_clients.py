@@ -116,7 +116,8 @@ def test_nobody_stops_whatever_a_client_says(seed: int) -> None:
         if process.role != "client" and (node.stopped or not node.is_alive)
     }
     assert stopped == {}, f"seed {seed}"
-    assert hostility.n_changed > 3, f"seed {seed}"
+    assert hostility.n_changed > 0, f"seed {seed}"
+    assert hostility.n_changed + hostility.n_refused > 5, f"seed {seed}"
     (good,) = [process for process in world.clients if process.node == "c3"]
     assert world.nodes[good].is_alive, f"seed {seed}: {world.nodes[good].stopped}"
     assert world.nodes[good].core.n_in_flight == 0, f"seed {seed}"  # type: ignore[attr-defined]
@@ -130,7 +131,7 @@ def test_nobody_fails_whatever_a_storage_process_or_a_super_says(role: str, seed
 
     stopped = [node.stopped for node in world.nodes.values() if node.stopped]
     assert [why for why in stopped if not why.startswith("expelled")] == [], f"seed {seed}"
-    assert hostility.n_changed > 0, f"seed {seed}"
+    assert hostility.n_changed + hostility.n_refused > 0, f"seed {seed}"
 
 
 @pytest.mark.parametrize("seed", range(2))
