@@ -9,7 +9,7 @@ from tests.integration.stores import N_COUNTERS, standstill, with_counters
 from tests.integration.test_failures import wait_for
 
 
-@pytest.mark.parametrize("isolation", ["sequential", "snapshot"])
+@pytest.mark.parametrize("isolation", ["sequential", "snapshot", "basic"])
 def test_a_cancelled_read_ends_and_the_session_goes_on(isolation: str) -> None:
     with with_counters(routers=3, storages=2, replication=2, supers=1) as store:
         table = store.table("counters")

@@ -36,7 +36,7 @@ def flights(store: crescando.Store) -> Table:
     return table
 
 
-@pytest.mark.parametrize("isolation", ["sequential", "snapshot"])
+@pytest.mark.parametrize("isolation", ["sequential", "snapshot", "basic"])
 def test_a_long_answer_is_put_together(flights: Table, isolation: Any) -> None:
     answer = flights.select(["id", "origin"], isolation=isolation)
     assert sorted(answer.rows()) == sorted((n, f"A{n % 50}") for n in range(N_ROWS))
