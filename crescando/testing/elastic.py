@@ -231,7 +231,7 @@ class ElasticCluster(SimulatedCluster):
 
     def _known_to_somebody(self, rng: random.Random) -> Rubberband:
         """Give the newest configuration, or now and then what some storage process has delivered."""
-        storages = self.storages()
+        storages = {me: core for me, core in self.storages().items() if core.following.is_joined}
         if rng.random() < 0.8 or not storages:
             return self.newest()
         config = storages[rng.choice(sorted(storages))].config

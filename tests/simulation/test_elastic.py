@@ -21,7 +21,7 @@ from tests.simulation.runs import small_engine
 
 pytestmark = pytest.mark.simulation
 
-SEEDS = int(os.environ.get("CRESCANDO_ELASTIC_SEEDS", "300"))
+SEEDS = int(os.environ.get("CRESCANDO_ELASTIC_SEEDS", "200"))
 SEEDS_A_TEST = 10
 
 ROUNDS = 40
