@@ -21,6 +21,7 @@ from crescando.errors import CrescandoError, DeadlineError, RefusedError
 from crescando.naming import Name, identify
 from crescando.roles.copy_messages import AskCopies, CopiesTold, CopyId, CopyProgress
 from crescando.roles.messages import Retire, Retires, Weigh, Weighs
+from crescando.roles.storage import RANGES_WEIGHED
 from crescando.routing.rubberband.changes import Changes
 from crescando.routing.rubberband.config import Rubberband
 from crescando.routing.rubberband.placement import Weight, Weights, cut, cut_at
@@ -102,7 +103,9 @@ class Questions:
         silent: set[str] = set()
         wanted = [part for piece in pieces for part in cut(piece, PARTS)]
         for _ in range(ROUNDS_MAX):
-            known.update(self._weigh(config, wanted, silent))
+            # All of them may lie with one owner, which answers no longer question.
+            for start in range(0, len(wanted), RANGES_WEIGHED):
+                known.update(self._weigh(config, wanted[start : start + RANGES_WEIGHED], silent))
             weights = Weights.of(known)
             limit = weights.n_rows / (2 * FINE * len(config.target.processes))
             coarse = [part for part in weights.heavier_than(limit) if part.low < part.high]
