@@ -43,6 +43,10 @@ class Weighing:
         return Weighs(self.request, tuple(engine.weigh((each,)) for each in self.ranges))
 
 
+COPY_SHARE = 0.5
+"""Copies may take so much of the time that operations take beside them: who serves goes on serving."""
+
+
 @dataclass(frozen=True, slots=True)
 class CopyWork:
     """What a cycle is to do for copies, behind its operations.
@@ -54,7 +58,7 @@ class CopyWork:
     makes : tuple of Make
     hands : tuple of Hand
     target_s : float
-        How long it may take, if the operations took no longer.
+        How long it may take if there are no operations.
     operations_max : int
         As many as share one pass.
     """
@@ -65,11 +69,23 @@ class CopyWork:
     target_s: float = 0.0
     operations_max: int = 1
 
-    def run(self, engine: Engine, clock: Callable[[], float] | None, took_s: float, *, weighs: bool) -> Moved:
-        """Do it; called by the driver."""
+    def run(
+        self, engine: Engine, clock: Callable[[], float] | None, operations_s: float | None, *, weighs: bool
+    ) -> Moved:
+        """Do it; called by the driver.
+
+        Parameters
+        ----------
+        engine : Engine
+        clock : callable or None
+        operations_s : float or None
+            How long the cycle's operations took; None if there were none.
+        weighs : bool
+        """
         if not len(self.areas):
             return Moved()
-        budget = Budget(clock, max(self.target_s, took_s))
+        allowed_s = self.target_s if operations_s is None else min(self.target_s, COPY_SHARE * operations_s)
+        budget = Budget(clock, allowed_s)
         return self.areas.advance(engine, self.makes, self.hands, budget, self.operations_max, weighs)
 
 
@@ -109,7 +125,8 @@ class Execution:
         told = tuple((each, engine.explain(each.shape, each.parameters)) for each in self.questions)
         took_s = 0.0 if clock is None else clock() - begin_s
         weighed = tuple((each.asker, each.answer(engine)) for each in self.weighings)
-        moved = self.copies.run(engine, clock, took_s, weighs=self.weighs)
+        has_operations = any(not isinstance(step, Barrier) for step in self.steps)
+        moved = self.copies.run(engine, clock, took_s if has_operations else None, weighs=self.weighs)
         n_bytes = 0
         if self.weighs:
             n_bytes = sum(each.n_bytes for each in results) + engine.statistics()["bytes"] + moved.n_bytes

@@ -116,6 +116,9 @@ class StorageLimits:
         How long a basic read is held that comes before what its session has seen.
     copy_window_bytes : int
         What may be on its way of one copy that this process receives, or not be taken in yet.
+    copy_s : float
+        How long a cycle may work on copies, one step apart: short beside what operations that
+        come meanwhile are to wait.
     copy_bytes : int
         What of one copy may wait to be executed, while its rows come: above it the change
         of the keyspace is dropped.
@@ -138,6 +141,7 @@ class StorageLimits:
     answers_bytes: int = 512 << 20
     answers_total_bytes: int = 2 << 30
     copy_window_bytes: int = 8 << 20
+    copy_s: float = 0.005
     copy_bytes: int = 1 << 30
     copy_patience_s: float = 30.0
     memory_bytes: int = UNLIMITED

@@ -357,7 +357,7 @@ class Storage:
 
     def _copy_work(self) -> CopyWork:
         makes, hands = self.copies.take_work()
-        return CopyWork(self._areas, makes, hands, self.limits.cycle_s, self.limits.cycle_operations)
+        return CopyWork(self._areas, makes, hands, self.limits.copy_s, self.limits.cycle_operations)
 
     # Questions outside the order.
 
