@@ -61,7 +61,7 @@ class Occurrence:
     Attributes
     ----------
     position : int
-        Where in the order: give it as ``events(after=…)`` to go on behind it.
+        Where in the order. Several things may happen at one: `EventStream.position` says where to go on.
     what : Happening or Missed
         Such as `Joined`, `Failed`, `Began`, `Ended` or `Dropped`.
     """
@@ -254,7 +254,8 @@ class EventStream:
     Attributes
     ----------
     position : int
-        That of the last event that was given, with which another stream can go on.
+        Give it as `after`, and another stream misses nothing: that of the last event that was given,
+        or the one before while there are more of the same message, which then come again.
     """
 
     def __init__(self, desk: Desk, chronicle: Chronicle, after: int, timeout_s: float | None) -> None:
@@ -271,7 +272,8 @@ class EventStream:
                 yield changed
             self._ready.extend(found)
         event = self._ready.popleft()
-        self.position = event.position
+        is_last = not self._ready or self._ready[0].position > event.position
+        self.position = event.position if is_last else event.position - 1
         return event
 
     def __iter__(self) -> EventStream:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from crescando.administration.events import KEPT_MAX, Chronicle, Missed, told
+from crescando.administration.events import KEPT_MAX, Chronicle, EventStream, Missed, told
 from crescando.errors import ClosedError, CrescandoError
 from crescando.roles.history import EVENTS_MAX, History
 from crescando.roles.messages import Watched
@@ -130,6 +130,23 @@ def test_a_reader_that_is_too_slow_is_told_so() -> None:
     first, missed = found[0]
     assert missed == Missed(10)
     assert found[1:] == pairs(*range(first + 1, first + len(found)))
+
+
+def test_who_stops_in_the_middle_of_a_position_goes_on_without_missing_the_rest() -> None:
+    client = Scripted(U1)
+    together = [Event(2, TableChanged(name, "dropped")) for name in ("x", "y", "z")]
+    client.tell(U1, made(1), *together, made(3))
+    desk: Any = SimpleNamespace(check_process=lambda: None)
+    everything = [made(1).what, *(each.what for each in together), made(3).what]
+    for n_seen in range(1, len(everything)):
+        stream = EventStream(desk, client.chronicle, -1, 60.0)
+        seen = [next(stream).what for _ in range(n_seen)]
+        again = EventStream(desk, client.chronicle, stream.position, 60.0)
+        rest = []
+        while everything[-1] not in rest:
+            rest.append(next(again).what)
+
+        assert [*seen, *(each for each in rest if each not in seen)] == everything
 
 
 def test_how_a_change_ended_is_known() -> None:
