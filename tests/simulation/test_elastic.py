@@ -42,6 +42,7 @@ def test_every_elastic_seed_is_correct(first: int) -> None:
     assert counted["changes_ended"] >= 2 * SEEDS_A_TEST, counted
     assert all(counted[f"step_{step}"] for step in STEPS), counted
     assert counted["snapshot_reads"] >= 10 * SEEDS_A_TEST, "too few snapshot reads are answered"
+    assert counted["basic_reads"] >= 5 * SEEDS_A_TEST, "too few basic reads are answered"
 
 
 @pytest.mark.parametrize("seed", range(SEEDS, SEEDS + 5))
