@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 from crescando.engine.base import Engine, Image, Piece, Results
 from crescando.engine.operations import Entry, Interleaved, Operations, Part
@@ -24,6 +26,8 @@ from crescando.roles.copy_messages import CopyId
 from crescando.schema import TableSchema
 from crescando.scopes import common, covers, cut, merged, subtract
 from crescando.types import Scope
+
+T = TypeVar("T")
 
 _READ = Kind.READ
 
@@ -226,21 +230,46 @@ class _Area:
 class Budget:
     """How long one cycle may work on copies.
 
+    A piece may take longer than there is time: what one cycle takes too much is owed, and
+    the next ones do less.
+
     Parameters
     ----------
     clock : callable or None
         Gives seconds; without one every copy advances by one step.
     seconds : float
+    owed_s : float
+        What cycles before took too much.
     """
 
-    def __init__(self, clock: Callable[[], float] | None, seconds: float) -> None:
+    def __init__(self, clock: Callable[[], float] | None, seconds: float, owed_s: float = 0.0) -> None:
         self._clock = clock
-        self._until_s = 0.0 if clock is None else clock() + seconds
+        self._seconds = seconds
+        self._begin_s = 0.0 if clock is None else clock()
+        self._spent_s = owed_s
+
+    def allows(self, *, is_first: bool) -> bool:
+        """Whether there is time for a piece, the first one of its copy or a further one."""
+        return is_first if self._clock is None else self._spent_s < self._seconds
+
+    def spend(self, step: Callable[[], T]) -> T:
+        """Make a piece, or take it in."""
+        if self._clock is None:
+            return step()
+        begin_s = self._clock()
+        done = step()
+        self._spent_s += self._clock() - begin_s
+        return done
 
     @property
     def is_left(self) -> bool:
-        """Whether there is time for more than was to be done in any case."""
-        return self._clock is not None and self._clock() < self._until_s
+        """Whether there is time for more of a log than was to be done in any case."""
+        return self._clock is not None and self._clock() < self._begin_s + self._seconds
+
+    @property
+    def owed_s(self) -> float:
+        """What was taken too much."""
+        return max(0.0, self._spent_s - self._seconds)
 
 
 class Areas:
@@ -252,6 +281,7 @@ class Areas:
         self._held: Scope = ()
         self._taken: list[ImageTaken] = []
         self._turn = 0
+        self._owed_s = 0.0
 
     def __len__(self) -> int:
         return len(self._areas) + len(self._images)
@@ -303,6 +333,10 @@ class Areas:
 
     # After a cycle's operations.
 
+    def budget(self, clock: Callable[[], float] | None, seconds: float, *, is_shared: bool) -> Budget:
+        """Give how long a cycle may work on copies; what is owed is owed to operations beside them."""
+        return Budget(clock, seconds, self._owed_s if is_shared else 0.0)
+
     def advance(
         self,
         engine: Engine,
@@ -340,6 +374,7 @@ class Areas:
         start = self._turn % len(busy) if busy else 0
         for area in busy[start:] + busy[:start]:
             replayed += self._advance(area, engine, budget, operations_max)
+        self._owed_s = budget.owed_s
         images, self._taken = tuple(self._taken), []
         return Moved(
             images,
@@ -356,9 +391,9 @@ class Areas:
         if image is not None:
             n_bytes = 0
             while make.first + len(pieces) < image.n_pieces and n_bytes < make.bytes_max:
-                if pieces and not budget.is_left:
+                if not budget.allows(is_first=not pieces):
                     break
-                pieces.append(image.piece(make.first + len(pieces)))
+                pieces.append(budget.spend(partial(image.piece, make.first + len(pieces))))
                 n_bytes += pieces[-1].n_bytes
         return tuple(pieces)
 
@@ -367,9 +402,9 @@ class Areas:
         beside = area.engine
         assert beside is not None
         is_first = True
-        while area.pieces and (is_first or budget.is_left):
+        while area.pieces and budget.allows(is_first=is_first):
             piece = area.pieces.popleft()
-            beside.take_in(piece)
+            budget.spend(partial(beside.take_in, piece))
             area.n_taken += 1
             area.n_rows += len(piece.position)
             is_first = False

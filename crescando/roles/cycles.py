@@ -15,7 +15,7 @@ from typing import Any
 from crescando.engine.base import Cancelled, Engine, Explained, Results
 from crescando.engine.operations import Entry
 from crescando.engine.statement import Shape
-from crescando.roles.areas import Areas, Barrier, Budget, Hand, Make, Moved
+from crescando.roles.areas import Areas, Barrier, Hand, Make, Moved
 from crescando.roles.messages import Weighs
 from crescando.types import ProcessId, Scope
 
@@ -85,7 +85,7 @@ class CopyWork:
         if not len(self.areas):
             return Moved()
         allowed_s = self.target_s if operations_s is None else min(self.target_s, COPY_SHARE * operations_s)
-        budget = Budget(clock, allowed_s)
+        budget = self.areas.budget(clock, allowed_s, is_shared=operations_s is not None)
         return self.areas.advance(engine, self.makes, self.hands, budget, self.operations_max, weighs)
 
 
