@@ -136,7 +136,7 @@ def _receivers(
             low, high = difference.scope(missing)[0]
             raise SpecError(
                 f"{process} needs ring range [{low}, {high}], of which no replica lives; "
-                "wait until one answers, or force the change and lose the range"
+                "wait until one of its owners answers"
             )
         receivers.append((process, list(minimal_covers(gained, held))))
     return receivers
