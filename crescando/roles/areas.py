@@ -366,14 +366,17 @@ class Areas:
             if area is not None:
                 area.pieces.extend(hand.pieces)
                 area.is_whole = hand.is_last
-        made = [Made(make.copy, make.first, self._make(make, budget)) for make in makes]
+        made: list[Made] = []
         replayed: list[Results] = []
-        busy = [area for area in self._areas.values() if not area.is_idle]
-        # Each has its turn to be the first.
+        busy: list[Make | _Area] = [*makes, *(area for area in self._areas.values() if not area.is_idle)]
+        # Each, sending or receiving, has its turn to be the first: there may be no time for more.
         self._turn += 1
         start = self._turn % len(busy) if busy else 0
-        for area in busy[start:] + busy[:start]:
-            replayed += self._advance(area, engine, budget, operations_max)
+        for work in busy[start:] + busy[:start]:
+            if isinstance(work, Make):
+                made.append(Made(work.copy, work.first, self._make(work, budget)))
+            else:
+                replayed += self._advance(work, engine, budget, operations_max)
         self._owed_s = budget.owed_s
         images, self._taken = tuple(self._taken), []
         return Moved(

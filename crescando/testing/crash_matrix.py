@@ -198,6 +198,14 @@ class Matrix:
         """Those with a violation."""
         return [each for each in self.rounds if each.violations]
 
+    @property
+    def bare(self) -> list[str]:
+        """Steps of transformations at which nobody crashed: there is no telling what would have happened."""
+        struck = {(each.aim.kind, each.aim.step) for each in self.rounds if each.struck}
+        return [
+            f"{kind} at {step}" for kind in TRANSFORMATIONS for step in STEPS if (kind, step) not in struck
+        ]
+
     def table(self) -> str:
         """Give crashes by transformation, step and victim, and what went wrong."""
         struck = Counter((r.aim.kind, r.aim.step, r.aim.victim) for r in self.rounds if r.struck)
@@ -206,15 +214,9 @@ class Matrix:
             for step in STEPS:
                 cells = " ".join(f"{struck[kind, step, victim]:9}" for victim in VICTIMS)
                 lines.append(f"{kind:14} {step:12} {cells}")
-        bare = [
-            f"{kind} at {step}"
-            for kind in TRANSFORMATIONS
-            for step in STEPS
-            if not any(struck[kind, step, victim] for victim in VICTIMS)
-        ]
         longest_s = max((each.outage_s for each in self.rounds), default=0.0)
         lines.append(f"{len(self.rounds)} rounds, {sum(struck.values())} crashes")
-        lines.append(f"without a crash: {', '.join(bare) or 'none'}")
+        lines.append(f"without a crash: {', '.join(self.bare) or 'none'}")
         lines.append(f"longest time for which some row could not be read: {longest_s:.2f} s")
         lines.append(f"rounds with a violation, such as a lost write: {len(self.failing)}")
         for each in self.failing:

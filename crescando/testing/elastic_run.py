@@ -47,11 +47,13 @@ def run_elastic_seed(
     load(world, 0.05, SPAN_S)
     _administer(world, SPAN_S)
     world.time.run_until(SPAN_S, events_max=EVENTS_MAX)
-    _run_longer(world)
-    counted = len(world.stages.known)
-    world.counted["under_faults"] = counted
+    _run_longer(world, SPAN_S + LONGER_S)
+    world.counted["under_faults"] = len(world.stages.known)
     world.aims.clear()
     world.heal()
+    # Faults may leave nobody who could have begun enough.
+    _run_longer(world, world.time.now_s() + LONGER_S)
+    world.counted["begun_under_load"] = len(world.stages.known)
     # One more in peace: it must end.
     world.later(2.0, world.administer)
     run_to_rest(world)
@@ -67,11 +69,13 @@ def _administer(world: ElasticCluster, until_s: float) -> None:
         when_s += rng.expovariate(1.0)
 
 
-def _run_longer(world: ElasticCluster) -> None:
+def _run_longer(world: ElasticCluster, end_s: float) -> None:
     """Go on, under load and the faults there are, until enough has begun."""
-    end_s = SPAN_S + LONGER_S
     while len(world.stages.known) < CHANGES_MIN and world.time.now_s() < end_s:
         now_s = world.time.now_s()
+        if not any(map(world.newest().is_member, world.alive("client"))):
+            # All were cut off for so long that they were voted out.
+            world.add_client(f"c{len(world.clients) + 1}")
         load(world, now_s, now_s + 0.5)
         world.administer()
         world.time.run_until(now_s + 0.5, events_max=EVENTS_MAX)

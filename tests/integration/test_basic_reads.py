@@ -115,4 +115,4 @@ def test_without_a_majority_of_routers_basic_reads_end_with_the_lease() -> None:
         start_s = time.monotonic()
         with pytest.raises(NoQuorumError):
             table.count(isolation="basic", timeout_s=20)
-        assert time.monotonic() - start_s < 5.0
+        assert time.monotonic() - start_s < 10.0

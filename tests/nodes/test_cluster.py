@@ -23,7 +23,8 @@ from crescando.errors import CredentialsError, DeadlineError, SessionRefusedErro
 from crescando.nodes.launcher import Running, find_running, is_alive
 from tests.nodes.clusters import PATIENCE_S, free_ports, listens, until, write_cluster
 
-pytestmark = pytest.mark.slow
+# One cluster for all of them, which change it: they belong to one worker, in their order.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("a cluster of nodes")]
 
 
 @pytest.fixture(scope="module")

@@ -223,8 +223,8 @@ class Measured(SimulatedCluster):
             outgoing = application_of(core)._outgoing
             self.peak("on way", outgoing.on_way_bytes)
             self.peak("undecided", core.multicast.next_number - 1 - core.multicast.acknowledged)
-            self.peak("attempts", len(core._snapshots._attempts))
-            self.peak("attempts' bytes", core._snapshots.open_bytes)
+            self.peak("attempts", len(core._direct.snapshots._attempts))
+            self.peak("attempts' bytes", core._direct.snapshots.open_bytes)
 
     def _measure_router(self, core: Router[Any]) -> None:
         window, waiting = core.window, core.proposer.n_bytes
@@ -256,7 +256,7 @@ class Measured(SimulatedCluster):
                     self.peak("outcomes", max(len(ledger.written), len(ledger.failed)))
                     self.peak("outcomes promised for nothing", len(ledger.report_all - ledger.scopes.keys()))
             elif isinstance(core, Client):
-                asked = len(core._requests) + len(core._operations) + len(core._snapshots)
+                asked = len(core._requests) + len(core._operations) + len(core._direct.snapshots)
                 self.peak("asked beyond what users wait for", asked - self._wanted(core))
         for known in self.network._channels.values():
             for end in known.values():

@@ -1,7 +1,7 @@
 """Clusters that grow, shrink and heal under seeds: no row is lost, doubled, shown stale or left behind.
 
-`CRESCANDO_ELASTIC_SEEDS` says how many seeds are run instead of those that fit a
-usual run of all tests; `make soak-elastic-seeds` sets it.
+`CRESCANDO_ELASTIC_SEEDS` says how many seeds are run instead of 300: `make test` sets it to
+what fits a run of all tests, `make soak-elastic-seeds` to what is asked for.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.simulation.runs import small_engine
 
 pytestmark = pytest.mark.simulation
 
-SEEDS = int(os.environ.get("CRESCANDO_ELASTIC_SEEDS", "200"))
+SEEDS = int(os.environ.get("CRESCANDO_ELASTIC_SEEDS", "300"))
 SEEDS_A_TEST = 10
 
 ROUNDS = 40
@@ -37,15 +37,16 @@ def test_every_elastic_seed_is_correct(first: int) -> None:
         verdict = run_elastic(seed)
         faults = [(fault.kind, round(fault.when_s, 3)) for fault in verdict.faults]
         assert verdict.is_correct, f"seed {seed}, {faults}: {verdict.violations[:5]}"
-        assert verdict.counted["under_faults"] >= CHANGES_MIN, f"seed {seed}: too few transformations"
+        assert verdict.counted["begun_under_load"] >= CHANGES_MIN, f"seed {seed}: too few transformations"
         counted.update(verdict.counted)
+    assert counted["under_faults"] >= CHANGES_MIN * SEEDS_A_TEST, counted
     assert counted["changes_ended"] >= 2 * SEEDS_A_TEST, counted
     assert all(counted[f"step_{step}"] for step in STEPS), counted
     assert counted["snapshot_reads"] >= 10 * SEEDS_A_TEST, "too few snapshot reads are answered"
     assert counted["basic_reads"] >= 5 * SEEDS_A_TEST, "too few basic reads are answered"
 
 
-@pytest.mark.parametrize("seed", range(SEEDS, SEEDS + 5))
+@pytest.mark.parametrize("seed", range(1_000, 1_005))
 def test_elastic_seeds_are_correct_with_the_other_engine(seed: int) -> None:
     verdict = run_elastic_seed(seed, engine=KvEngine)
 
