@@ -274,7 +274,10 @@ class SimulatedCluster(World):
     # Faults.
 
     def inject(self, fault: Fault) -> None:
-        """Let a fault happen, if it may: a majority of routers and a replica of each range survive."""
+        """Let a fault happen, if it may.
+
+        A majority of the routers, one of the supers and a replica of each range survive.
+        """
         rng = random.Random(fault.choice)
         match fault.kind:
             case "crash_router":
@@ -286,8 +289,8 @@ class SimulatedCluster(World):
                 if victims:
                     self.crash(rng.choice(victims), fault.kind)
             case "crash_super":
-                victims = self.alive("super")
-                if len(victims) > self.spec.supers // 2 + 1:
+                victims = [p for p in self.alive("super") if self.may_lose_super(p)]
+                if victims:
                     self.crash(rng.choice(victims), fault.kind)
             case "crash_client":
                 victims = self.alive("client")
@@ -348,6 +351,11 @@ class SimulatedCluster(World):
         """Whether a majority of the routers would be left."""
         left = [other for other in self.alive("router") if other != router]
         return 2 * len(left) > self.spec.routers
+
+    def may_lose_super(self, process: ProcessId) -> bool:
+        """Whether a majority of the supers would be left, to vote out whoever fails, the lost one too."""
+        left = [other for other in self.alive("super") if other != process]
+        return 2 * len(left) > self.spec.supers
 
     def is_expendable(self, process: ProcessId) -> bool:
         """Whether every range keeps a live owner, also counting those that may yet be suspected."""

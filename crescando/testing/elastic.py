@@ -4,7 +4,8 @@ Rules of the file: it is `SimulatedCluster` and nothing beside it. An
 administrator is any client; it plans by what some process knows, which may be
 old, and submits. Faults that aim at a change find their victim when they take
 effect. No fault takes the last owner of a range, of the ring that is or of one
-that the changes under way lead to.
+that the changes under way lead to, nor the majority of the supers: these begin
+changes too, so that an administrator may be the only one there is.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ TRANSFORMATIONS = ("expand", "contract", "replace", "rebalance")
 
 VICTIMS = ("sender", "receiver", "bystander", "leader", "super", "admin")
 """Parts that a process may have in a change: it sends or receives, owns a range and does neither,
-leads the routers, is the super that acts, or is the client that submitted it."""
+leads the routers, is the super that acts, or is the client or super that submitted it."""
 
 AIMED = ("crash_party", "pause_party", "part_parties", "drop_change", "crash_at_step", "another_standby")
 """Kinds of fault beside `KINDS` of which a cluster that changes can suffer."""
@@ -306,19 +307,25 @@ class ElasticCluster(SimulatedCluster):
                 leader = self.leader()
                 return leader if leader is not None and self.may_lose_router(leader) else None
             case "super":
-                supers = self.alive("super")
-                return supers[0] if len(supers) > self.spec.supers // 2 + 1 else None
+                found = set(self.alive("super")[:1])
             case _:
-                others = [client for client in self.alive("client") if client != change.id.sender]
-                found = {change.id.sender} if others else set()
+                found = {change.id.sender}
         able = [
             process
             for process in sorted(found, key=lambda each: (each != seen_at, each))
-            if process in self.nodes
-            and self.nodes[process].is_alive
-            and (process.role != "storage" or self.is_expendable(process))
+            if process in self.nodes and self.nodes[process].is_alive and self._may_lose(process)
         ]
         return able[0] if able else None
+
+    def _may_lose(self, process: ProcessId) -> bool:
+        """Whether enough of its role would be left."""
+        match process.role:
+            case "storage":
+                return self.is_expendable(process)
+            case "super":
+                return self.may_lose_super(process)
+            case _:
+                return len(self.alive("client")) > 1
 
 
 def draw_transformation(rng: random.Random, config: Rubberband, kind: str = "") -> Transformation | None:

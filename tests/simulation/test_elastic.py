@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from crescando.engine.kv import KvEngine
-from crescando.testing.crash_matrix import Matrix, aims, run_round
-from crescando.testing.elastic import TRANSFORMATIONS, VICTIMS
+from crescando.testing.crash_matrix import SPEC, Matrix, aims, run_round
+from crescando.testing.elastic import TRANSFORMATIONS, VICTIMS, Aim, ElasticCluster
 from crescando.testing.elastic_run import CHANGES_MIN, run_elastic_seed
 from crescando.testing.stages import STEPS
 from tests.simulation.elastic_runs import run_elastic
@@ -51,6 +52,31 @@ def test_elastic_seeds_are_correct_with_the_other_engine(seed: int) -> None:
     verdict = run_elastic_seed(seed, engine=KvEngine)
 
     assert verdict.is_correct, f"seed {seed}: {verdict.violations[:5]}"
+
+
+@pytest.mark.parametrize(("supers", "n_left"), [(1, 1), (3, 2)])
+def test_a_super_that_heals_is_struck_as_an_administrator_only_if_a_majority_is_left(
+    supers: int, n_left: int
+) -> None:
+    world = ElasticCluster(0, engine=small_engine, spec=replace(SPEC, supers=supers), n_standbys=1)
+    world.time.run_until(0.5)
+    world.crash(world.newest().ring.processes[0], "crash_storage")
+    world.aims.append(Aim("ordered", "admin"))
+    world.time.run_until(20.0)
+
+    assert not world.aims, "no cure was ordered"
+    assert len(world.alive("super")) == n_left
+    assert world.is_at_rest
+    assert not world.newest().failed
+
+
+def test_seed_214_keeps_the_only_super_though_its_cure_is_aimed_at() -> None:
+    """Its cure of `s1` is catching up when the administrator of any change is to crash."""
+    verdict = run_elastic(214)
+
+    assert verdict.is_correct, verdict.violations[:5]
+    assert verdict.counted["crash_receiver_at_half"] == 1
+    assert "crash_admin_at_catching_up" not in verdict.counted
 
 
 def test_an_elastic_run_depends_on_nothing_but_its_seed() -> None:

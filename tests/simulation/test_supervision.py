@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -52,6 +53,29 @@ def test_a_lone_super_cut_off_from_all_storage_has_nobody_declared_failed(seed: 
 
     assert gone == set(), f"seed {seed}"
     assert accusations >= SPEC.storages, f"seed {seed}: it has not even noticed"
+
+
+@pytest.mark.parametrize(("supers", "left"), [(1, 0), (3, 1)])
+def test_what_waits_for_the_dead_without_a_majority_of_supers_ends_when_more_are_started(
+    supers: int, left: int
+) -> None:
+    spec = replace(SPEC, supers=supers)
+    world = SimulatedCluster(0, engine=small_engine, spec=spec)
+    client = world.add_client("c1")
+    world.time.run_until(1.0)
+    for victim in [*world.alive("super")[left:], world.alive("storage")[0]]:
+        world.crash(victim, "crash")
+    world.burst(client, 40)
+    world.time.run_until(20.0)
+    assert not world.is_at_rest, "nothing waits for the dead"
+    assert world.suspected() == set()
+
+    world.start(ProcessId("super", "late", 1))
+    world.time.run_until(40.0)
+
+    assert world.is_at_rest
+    dead = {process for process, node in world.nodes.items() if not node.is_alive}
+    assert world.suspected() == dead | ({client.core.me} if not left else set())
 
 
 def test_planted_suspicion_by_one_super_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
