@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MethodType
 from typing import Any
@@ -25,6 +25,8 @@ from crescando.roles.basic import BasicReads
 from crescando.roles.lease import ServingLease
 from crescando.roles.messages import BasicRefused
 from crescando.roles.serving import Serving
+from crescando.roles.storage import Storage
+from crescando.routing.ecast.messages import Lease, LeaseRequest
 from crescando.routing.rubberband.keyspace import Contract
 from crescando.routing.rubberband.messages import Reconfigure
 from crescando.routing.rubberband.planner import make_plan
@@ -43,6 +45,9 @@ pytestmark = pytest.mark.simulation
 
 SEEDS = 20
 END_S = 5.0
+ANSWER_S = 0.05
+"""Within that an answer comes, unless something is wrong."""
+
 BEGIN_S = 1.0
 """When the change begins."""
 
@@ -99,7 +104,8 @@ def look(seed: int) -> Seen:
     writer, reader, loyal, admin = map(world.add_client, ("writer", "reader", "loyal", "admin"))
     loyal.core.reachable = Only(victim)
     refusals: list[BasicRefused] = []
-    _watch(world, victim, refusals)
+    when_asking: list[Fault] = []
+    _watch(world, victim, refusals, when_asking)
     owned = world.assembly.config.owned_arcs(victim)
     its_keys = [
         key
@@ -110,20 +116,27 @@ def look(seed: int) -> Seen:
     for script in (reader, loyal):
         world.time.call_at(BEGIN_S - 0.2, partial(forget_news, script.core._direct.basics))
     world.time.call_at(BEGIN_S, partial(_contract, world, admin, victim))
-    world.time.call_at(rng.uniform(BEGIN_S - 0.3, BEGIN_S + 0.8), partial(_hamper, world, rng, victim))
+    world.time.call_at(
+        rng.uniform(BEGIN_S - 0.3, BEGIN_S + 0.8), partial(_hamper, world, rng, victim, when_asking)
+    )
     world.time.run_until(END_S)
     world.heal()
     world.time.run_until(END_S + 2.0)
     return _judge(world, victim, refusals)
 
 
-def _watch(world: SimulatedCluster, victim: ProcessId, refusals: list[BasicRefused]) -> None:
+def _watch(
+    world: SimulatedCluster, victim: ProcessId, refusals: list[BasicRefused], when_asking: list[Fault]
+) -> None:
+    """Note what the old owner refuses, and pause it when it has just asked for a lease if that is wanted."""
     core: Any = world.nodes[victim].core
     flush = core.flush
 
     def watched(now_s: float) -> Any:
         output = flush(now_s)
         refusals.extend(m for _, m in output.send if isinstance(m, BasicRefused) and m.layout)
+        if when_asking and any(isinstance(message, LeaseRequest) for _, message in output.send):
+            world.later(0.0, partial(_pause_unheard, world, victim, when_asking.pop()))
         return output
 
     core.flush = watched
@@ -170,19 +183,33 @@ def _contract(world: SimulatedCluster, admin: ClientScript, victim: ProcessId) -
     world.configure(admin, Reconfigure(Contract(victim), plan.copies, config.layout))
 
 
-def _hamper(world: SimulatedCluster, rng: random.Random, victim: ProcessId) -> None:
-    """Pause the old owner, or let it hear nothing of the routers or the supers, for a moment or for long."""
+def _hamper(world: SimulatedCluster, rng: random.Random, victim: ProcessId, when_asking: list[Fault]) -> None:
+    """Pause the old owner, or let it hear nothing of the routers or the supers, for a moment or for long.
+
+    Of all moments the worst is that at which it has asked for a lease: the answer waits for it,
+    and then it hears of nothing that has happened meanwhile.
+    """
     fault = Fault("hamper", 0.0, rng.choice((0.05, 0.4, 1.2, 2.6, 3.2)), 0)
     others = {"routers": "router", "supers": "super"}
-    match rng.choice(("pause", "pause", "routers", "routers", "routers", "supers")):
+    match rng.choice(("pause", "asking", "asking", "routers", "routers", "routers", "supers")):
         case "pause":
             world.pause(victim, fault)
+        case "asking":
+            when_asking.append(fault)
         case away:
             peers = [process for process in world.nodes if process.role == others[away]]
             pairs = {(peer, victim) for peer in peers}
             if rng.random() < 0.5:
                 pairs |= {(victim, peer) for peer in peers}
             world.cut(pairs, fault, resets=rng.random() < 0.5)
+
+
+def _pause_unheard(world: SimulatedCluster, victim: ProcessId, fault: Fault) -> None:
+    """Pause a process whose answers are on their way, and let nothing else reach it from the routers."""
+    world.pause(victim, fault)
+    pairs = {(router, victim) for router in world.alive("router")}
+    unheard = replace(fault, length_s=fault.length_s + 2.0)
+    world.later(ANSWER_S, lambda: world.cut(pairs, unheard, resets=False))
 
 
 def _judge(world: SimulatedCluster, victim: ProcessId, refusals: list[BasicRefused]) -> Seen:
@@ -231,11 +258,22 @@ def never_over(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ServingLease, "holds", lambda self, now_s: True)
 
 
+def counted_from_the_answer(patch: pytest.MonkeyPatch) -> None:
+    on_message = Storage.on_message
+
+    def take(self: Storage, peer: ProcessId, message: Any, now_s: float) -> None:
+        if isinstance(message, Lease):
+            self._serving.lease._until_s = now_s + self._serving.lease.length_s
+        on_message(self, peer, message, now_s)
+
+    patch.setattr(Storage, "on_message", take)
+
+
 def whatever_is_asked_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Serving, "_owns", lambda self, scope, config: True)
 
 
-@pytest.mark.parametrize("plant", [never_over, whatever_is_asked_for])
+@pytest.mark.parametrize("plant", [never_over, counted_from_the_answer, whatever_is_asked_for])
 def test_a_planted_judge_is_found_out(plant: Callable[[pytest.MonkeyPatch], None]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         plant(patch)
