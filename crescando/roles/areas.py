@@ -240,6 +240,11 @@ class Budget:
     seconds : float
     owed_s : float
         What cycles before took too much.
+
+    Attributes
+    ----------
+    n_pieces : int
+        Pieces that were made or taken in.
     """
 
     def __init__(self, clock: Callable[[], float] | None, seconds: float, owed_s: float = 0.0) -> None:
@@ -247,6 +252,7 @@ class Budget:
         self._seconds = seconds
         self._begin_s = 0.0 if clock is None else clock()
         self._spent_s = owed_s
+        self.n_pieces = 0
 
     def allows(self, *, is_first: bool) -> bool:
         """Whether there is time for a piece, the first one of its copy or a further one."""
@@ -254,6 +260,7 @@ class Budget:
 
     def spend(self, step: Callable[[], T]) -> T:
         """Make a piece, or take it in."""
+        self.n_pieces += 1
         if self._clock is None:
             return step()
         begin_s = self._clock()
@@ -370,13 +377,14 @@ class Areas:
         replayed: list[Results] = []
         busy: list[Make | _Area] = [*makes, *(area for area in self._areas.values() if not area.is_idle)]
         # Each, sending or receiving, has its turn to be the first: there may be no time for more.
-        self._turn += 1
         start = self._turn % len(busy) if busy else 0
         for work in busy[start:] + busy[:start]:
             if isinstance(work, Make):
                 made.append(Made(work.copy, work.first, self._make(work, budget)))
             else:
                 replayed += self._advance(work, engine, budget, operations_max)
+        # Cycles in which there was time for nothing are nobody's turn.
+        self._turn += bool(budget.n_pieces)
         self._owed_s = budget.owed_s
         images, self._taken = tuple(self._taken), []
         return Moved(
