@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import io
-import logging
 import multiprocessing
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
 
 import pytest
@@ -24,13 +22,6 @@ from crescando.testing.soak import SEEDS_A_TASK, Tally, shortfalls, soak, summar
 from tests.simulation.planted_worlds import BREAKING, DYING, SHY, run_shy
 
 pytestmark = pytest.mark.simulation
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    before = logging.root.manager.disable
-    yield
-    logging.disable(before)
 
 
 @pytest.fixture(scope="module")
