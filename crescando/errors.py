@@ -21,6 +21,7 @@
     │   ├── ReadCancelledError    the caller called a read off
     │   ├── ReadFailedError       a read met an erroneous row; it fails as a whole
     │   ├── ReadLostError         a read lost its owner and keeps its place; retry it
+    │   ├── SnapshotExpiredError  a pinned snapshot is over: nobody keeps it any more
     │   ├── NoQuorumError         no majority of routers; nothing can be ordered
     │   └── MoveDroppedError      a change of the keyspace was dropped; the layout before it stands
     ├── ConfigError               a routing plug-in broke its contract; names the plug-in
@@ -283,6 +284,28 @@ class ReadLostError(OperationError):
     """A read lost its owner and cannot be sent again at a later position; retry the read."""
 
     applied: Applied = "no"
+
+
+class SnapshotExpiredError(OperationError):
+    """A pinned snapshot is over: its lease has ended, it was closed, or its memory was needed.
+
+    Parameters
+    ----------
+    reason : str
+        What ended it, as far as that is known.
+    """
+
+    applied: Applied = "no"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"the pinned snapshot is over: {self.reason}; "
+            "pin a new one, with a longer lease or renewed in time, and read all of its parts anew"
+        )
 
 
 class NoQuorumError(OperationError):

@@ -30,6 +30,7 @@ CONTRACTS = (
     "engine.written",
     "client.base",
     "client.block",
+    "client.pinned",
 )
 """What is known of a layer by those that must work with any implementation of it."""
 

@@ -1,0 +1,232 @@
+"""Pinned snapshots as values: what a pin is, who holds it, and the parts in which it is read.
+
+Rules of the file: everything here is immutable and travels: a ticket and a part are all that
+another session, process or host needs to read. A part is one closed range of the ring, so the
+rows of different parts are different ones, and those of all parts of a table are all of its rows. It
+is cut into *strips* of equal width, by arithmetic alone, so that every holder of a range
+means the same rows by the same strip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from crescando.errors import SpecError, UnknownTableError
+from crescando.schema import TableSchema
+from crescando.types import KeyRange, Position, ProcessId, Scope
+
+T = TypeVar("T")
+
+PART_BYTES = 128 << 20
+"""About what a part weighs if nobody says how many there are to be."""
+
+STRIP_BYTES = 1 << 20
+"""About what the rows of a strip weigh, all columns of them."""
+
+
+class PinId(NamedTuple):
+    """The ordered message by which a snapshot was pinned; unique for ever."""
+
+    client: ProcessId
+    number: int
+
+
+class PinTicket(msgspec.Struct, frozen=True, array_like=True, tag="pin/1"):
+    """What names a pinned snapshot, in any session of any process.
+
+    Attributes
+    ----------
+    pin : PinId
+    position : Position
+        Everything before it in the one order shows in the snapshot, and nothing after it.
+    tables : tuple of TableSchema
+        The pinned tables, as they were at that position.
+    """
+
+    pin: PinId
+    position: Position
+    tables: tuple[TableSchema, ...]
+
+    def schema(self, table: str) -> TableSchema:
+        """Give the schema of a pinned table, as it was.
+
+        Raises
+        ------
+        UnknownTableError
+            With the nearest name, if it is not pinned.
+        """
+        for schema in self.tables:
+            if schema.name == table:
+                return schema
+        raise UnknownTableError(table, tuple(schema.name for schema in self.tables))
+
+    def encode(self) -> bytes:
+        """Give bytes that `decode` reads, wherever."""
+        return _ENCODER.encode(self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> PinTicket:
+        """Give the ticket that `encode` wrote.
+
+        Raises
+        ------
+        SpecError
+            If it did not.
+        """
+        return _decoded(_TICKETS, data, "the ticket of a pinned snapshot")
+
+
+class PinnedPart(msgspec.Struct, frozen=True, array_like=True, tag="pinned-part/1"):
+    """Some of a pinned table's rows: those of one range of the ring.
+
+    Attributes
+    ----------
+    table : str
+    index : int
+        Its place among the parts that were made together.
+    key_range : KeyRange
+    owners : tuple of ProcessId
+        Whom to ask: the first one, and the others if it does not answer.
+    n_strips : int
+        Into how many strips it is cut.
+    n_rows : int
+        How many rows it has, about.
+    """
+
+    table: str
+    index: int
+    key_range: KeyRange
+    owners: tuple[ProcessId, ...]
+    n_strips: int
+    n_rows: int
+
+    def encode(self) -> bytes:
+        """Give bytes that `decode` reads, wherever."""
+        return _ENCODER.encode(self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> PinnedPart:
+        """Give the part that `encode` wrote.
+
+        Raises
+        ------
+        SpecError
+            If it did not.
+        """
+        return _decoded(_PARTS, data, "a part of a pinned snapshot")
+
+
+class Holding(msgspec.Struct, frozen=True, array_like=True):
+    """What one storage process holds of a pinned snapshot.
+
+    Attributes
+    ----------
+    position : int
+    arcs : Scope
+        The arcs that it owned at the position.
+    tables : tuple of TableSchema
+    n_rows, n_bytes : tuple of tuple of int
+        Of each table, arc by arc; bytes about.
+    """
+
+    position: int
+    arcs: Scope
+    tables: tuple[TableSchema, ...]
+    n_rows: tuple[tuple[int, ...], ...]
+    n_bytes: tuple[tuple[int, ...], ...]
+
+
+class PinnedArc(NamedTuple):
+    """One arc of the ring at the position of a pinned snapshot.
+
+    Attributes
+    ----------
+    key_range : KeyRange
+    owners : tuple of ProcessId
+        Who holds it.
+    n_rows, n_bytes : tuple of int
+        Of each table; bytes about.
+    """
+
+    key_range: KeyRange
+    owners: tuple[ProcessId, ...]
+    n_rows: tuple[int, ...]
+    n_bytes: tuple[int, ...]
+
+
+def parts_of(
+    ticket: PinTicket, arcs: Sequence[PinnedArc], table: str, n: int | None
+) -> tuple[PinnedPart, ...]:
+    """Cut a table into parts: at least one for each arc, more where there are more rows.
+
+    Parameters
+    ----------
+    ticket : PinTicket
+    arcs : sequence of PinnedArc
+        Which cover the ring, ascending.
+    table : str
+    n : int or None
+        How many there are to be, if there are no more arcs; by default as many as their size demands.
+
+    Raises
+    ------
+    UnknownTableError
+        If the table is not pinned.
+    SpecError
+        If `n` is no number of parts.
+    """
+    schema = ticket.schema(table)
+    if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
+        raise SpecError(f"a table is read in at least one part, not in {n!r}")
+    place = ticket.tables.index(schema)
+    counts = _shares([arc.n_rows[place] for arc in arcs], [arc.n_bytes[place] for arc in arcs], n)
+    parts: list[PinnedPart] = []
+    for arc, count in zip(arcs, counts, strict=True):
+        for which, (low, high) in enumerate(strips_of(arc.key_range, count)):
+            # Whoever reads all parts asks all owners alike.
+            turn = len(parts) % len(arc.owners)
+            owners = arc.owners[turn:] + arc.owners[:turn]
+            n_strips = max(-(-arc.n_bytes[place] // (count * STRIP_BYTES)), 1)
+            n_rows = arc.n_rows[place] * (which + 1) // count - arc.n_rows[place] * which // count
+            n_strips = min(n_strips, high - low + 1)
+            parts.append(PinnedPart(table, len(parts), KeyRange(low, high), owners, n_strips, n_rows))
+    return tuple(parts)
+
+
+def strip_width(key_range: KeyRange, n_strips: int) -> int:
+    """Give how many positions of the ring are in each strip of a range, fewer in its last ones."""
+    return -(-(key_range.high - key_range.low + 1) // n_strips)
+
+
+def strips_of(key_range: KeyRange, n_strips: int) -> list[KeyRange]:
+    """Cut a range into strips of equal width; fewer of them where it has too few positions."""
+    low, high = key_range
+    width = strip_width(key_range, n_strips)
+    return [KeyRange(start, min(start + width - 1, high)) for start in range(low, high + 1, width)]
+
+
+def _shares(n_rows: Sequence[int], n_bytes: Sequence[int], n: int | None) -> list[int]:
+    """Give into how many parts each arc is cut."""
+    if n is None:
+        return [max(-(-each // PART_BYTES), 1) for each in n_bytes]
+    counts = [1] * len(n_rows)
+    for _ in range(n - len(n_rows)):
+        # The one whose parts are the largest is cut once more.
+        largest = max(range(len(counts)), key=lambda place: n_rows[place] / counts[place])
+        counts[largest] += 1
+    return counts
+
+
+_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
+_TICKETS = msgspec.msgpack.Decoder(PinTicket)
+_PARTS = msgspec.msgpack.Decoder(PinnedPart)
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes, what: str) -> T:
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        raise SpecError(f"these bytes are not {what}, as its encode() gives it: {error}") from None
