@@ -23,7 +23,7 @@ test: lint
 	CRESCANDO_ELASTIC_SEEDS=$${CRESCANDO_ELASTIC_SEEDS:-60} $(PYTEST)
 
 quick: $(READY)
-	$(PYTEST) -m "not slow and not simulation and not differential"
+	$(PYTEST) -m "not slow and not simulation and not differential and not spark"
 
 # Every batch on every layout and on SQLite; about ten minutes on two cores.
 soak-differential: $(READY)

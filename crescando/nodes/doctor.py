@@ -116,10 +116,11 @@ def _host() -> Iterator[Finding]:
         yield Finding(
             "sockets", "warning", "uvloop is not installed: the network costs more", "install crescando[tls]"
         )
-    yield _java()
+    yield java()
 
 
-def _java() -> Finding:
+def java() -> Finding:
+    """Look for the Java that Spark would run on."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     mend = f"install a Java of version {JAVA_MIN} or newer, or set JAVA_HOME; nothing else needs it"

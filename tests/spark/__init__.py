@@ -1,0 +1,1 @@
+"""Spark: types, filters, reads, loads, faults."""
