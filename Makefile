@@ -78,6 +78,12 @@ bench-elastic: $(READY)
 	$(BIN)/python -m pip install --quiet -e '.[bench-elastic]'
 	$(BIN)/python -m benchmarks.elastic $(BENCH)
 
+# Loads and extracts by Spark beside Parquet and PostgreSQL; BENCH=--quick takes four minutes. Needs Java 17.
+.PHONY: bench-spark
+bench-spark: $(READY)
+	$(BIN)/python -m pip install --quiet -e '.[bench-spark]'
+	$(BIN)/python -m benchmarks.spark $(BENCH)
+
 # Hostile frames for a listening process; half a minute.
 .PHONY: fuzz
 fuzz: $(READY)

@@ -1,30 +1,20 @@
-"""PostgreSQL with the right indices: a cluster of its own in memory, behind a socket of the file system.
+"""PostgreSQL with the right indices: a server of its own, behind a socket of the file system.
 
-Rules of the file: nothing waits for a disk (``fsync`` off, all files in memory
-where that has room). The server runs as a user without privileges, as it demands, and is
-ended by its pid, also when the benchmark dies. Rows are Python tuples.
+Rules of the file: nothing waits for a disk (`postgres_server.py`). Rows are Python tuples.
 """
 
 from __future__ import annotations
 
 import io
-import os
-import pwd
-import shutil
-import signal
-import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
 
-from benchmarks.peers.processes import Group
-from benchmarks.peers.result import PeerError
 from benchmarks.rivals.base import Rival, Ways
+from benchmarks.rivals.postgres_server import PostgresServer, unavailable
 from benchmarks.tickets.work import OUTPUTS, Changes, Mixed
 
 FIVE = ", ".join(OUTPUTS)
@@ -34,29 +24,8 @@ CONNECTIONS = 8
 LOG_BYTES = 1 << 30
 """Room for its log, beside the table, its indices and the rows' old versions."""
 
-STOP_S = 10.0
-"""Time that the server has to stop by itself."""
-
 PIPELINED = 1_000
 """Statements between two synchronisations of a pipeline."""
-
-SETTINGS = {
-    "fsync": "off",
-    "synchronous_commit": "off",
-    "full_page_writes": "off",
-    "wal_level": "minimal",
-    "max_wal_senders": "0",
-    "max_wal_size": "8GB",
-    "shared_buffers": "1GB",
-    "work_mem": "64MB",
-    "maintenance_work_mem": "256MB",
-    "autovacuum": "off",
-    "jit": "off",
-    # Shared memory as files of its own folder, so that nothing outlives it.
-    "dynamic_shared_memory_type": "mmap",
-    "max_connections": "20",
-    "listen_addresses": "",
-}
 
 _TYPES = {"bool": "boolean", "int8": "smallint", "int16": "smallint", "int32": "integer", "int64": "bigint"}
 
@@ -71,27 +40,6 @@ def _column(name: str, kind: pa.DataType) -> str:
     return f"{name} {_TYPES.get(str(kind), 'text')}"
 
 
-def _programs() -> Path | None:
-    """Give the folder of the server's programs; Debian keeps them off the path."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if found:
-        return found[-1].parent
-    on_path = shutil.which("initdb")
-    return Path(on_path).parent if on_path else None
-
-
-def _user() -> str | None:
-    """Give whom the server runs as: this process's user, unless that is root."""
-    if os.geteuid() != 0:
-        return None
-    for name in ("postgres", "nobody"):
-        try:
-            return pwd.getpwnam(name).pw_name
-        except KeyError:
-            continue
-    return None
-
-
 class Postgres(Rival):
     """One server, and eight connections to it."""
 
@@ -101,51 +49,14 @@ class Postgres(Rival):
     lacks = "in another process, behind a socket; needs an index per column; batches give up the order"
 
     def available(self) -> str:
-        if _programs() is None:
-            return "PostgreSQL's programs are not installed; apt-get install postgresql"
-        if os.geteuid() == 0 and _user() is None:
-            return "PostgreSQL does not run as root, and there is no user to run it as"
-        return super().available()
+        return unavailable() or super().available()
 
     def version(self) -> str:
         return str(self._run_sql("show server_version")) if hasattr(self, "_links") else "?"
 
     def load(self, table: pa.Table) -> None:
-        import psycopg
-
-        programs, user = _programs(), _user()
-        assert programs is not None
-        self._group = Group("postgres", LOG_BYTES + 3 * table.nbytes)
-        folder = self._group.folder
-        if user is not None:
-            os.chown(folder, pwd.getpwnam(user).pw_uid, pwd.getpwnam(user).pw_gid)
-        data = folder / "data"
-        made = subprocess.run(
-            [programs / "initdb", "-D", data, "-A", "trust", "-U", "bench", "-E", "UTF8", "--locale=C", "-N"],
-            cwd=folder,
-            user=user,
-            env={"PATH": os.environ.get("PATH", "")},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if made.returncode:
-            self.close()
-            raise PeerError(f"initdb failed: {made.stderr[-500:]}")
-        options = [text for name, value in SETTINGS.items() for text in ("-c", f"{name}={value}")]
-        command = [str(programs / "postgres"), "-D", str(data), "-k", str(folder), *options]
-        self._server = self._group.start("postgres", command, user=user)
-        target = f"host={folder} dbname=postgres user=bench"
-
-        def answers() -> bool:
-            try:
-                psycopg.connect(target).close()
-            except psycopg.OperationalError:
-                return False
-            return True
-
-        self._group.wait_until(answers, "answer of PostgreSQL")
-        self._links = [psycopg.connect(target, autocommit=True) for _ in range(CONNECTIONS)]
+        self._server = PostgresServer(LOG_BYTES + 3 * table.nbytes)
+        self._links = [self._server.connect() for _ in range(CONNECTIONS)]
         for link in self._links:
             link.prepare_threshold = 0
         self._threads = ThreadPoolExecutor(CONNECTIONS)
@@ -182,14 +93,8 @@ class Postgres(Rival):
         if threads is not None:
             threads.shutdown()
         server = self.__dict__.pop("_server", None)
-        if server is not None and server.poll() is None:
-            # An immediate shutdown; killed at once, it would leave a segment of shared memory behind.
-            server.send_signal(signal.SIGQUIT)
-            with suppress(subprocess.TimeoutExpired):
-                server.wait(STOP_S)
-        group = self.__dict__.pop("_group", None)
-        if group is not None:
-            group.close()
+        if server is not None:
+            server.close()
 
     def _run_sql(self, sql: str) -> Any:
         found = self._links[0].execute(sql).fetchone()

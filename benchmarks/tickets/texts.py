@@ -7,6 +7,7 @@ short lists by code; the same numbers give the same texts on every machine.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,8 @@ def joined(*parts: pa.Array | str) -> pa.Array:
     return pc.binary_join_element_wise(*scalars, pa.scalar(""))
 
 
-def words(count: int, syllables: int, salt: int) -> list[str]:
+@cache
+def words(count: int, syllables: int, salt: int) -> tuple[str, ...]:
     """Give distinct capitalised words that can be pronounced."""
     found: dict[str, None] = {}
     number = 0
@@ -75,7 +77,7 @@ def words(count: int, syllables: int, salt: int) -> list[str]:
             value, vowel = divmod(value, len(_VOWELS))
             text += _CONSONANTS[consonant] + _VOWELS[vowel]
         found[text.capitalize()] = None
-    return list(found)
+    return tuple(found)
 
 
 _CONSONANTS = ("b", "d", "f", "g", "h", "j", "k", "l", "m", "n", "p", "r", "s", "t", "v", "w", "st", "ch")
