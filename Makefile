@@ -84,6 +84,12 @@ bench-spark: $(READY)
 	$(BIN)/python -m pip install --quiet -e '.[bench-spark]'
 	$(BIN)/python -m benchmarks.spark $(BENCH)
 
+# The whole system over TLS: reads and writes a second, waits, costs, peers; BENCH=--quick takes four minutes.
+.PHONY: bench-cluster
+bench-cluster: $(READY)
+	$(BIN)/python -m pip install --quiet -e '.[bench-cluster]'
+	$(BIN)/python -m benchmarks.cluster $(BENCH)
+
 # Hostile frames for a listening process; half a minute.
 .PHONY: fuzz
 fuzz: $(READY)

@@ -21,8 +21,8 @@ if __package__ in (None, ""):
 
 from benchmarks.ordering import failover, measures
 from benchmarks.ordering.event_loop import loop_name, run
-from benchmarks.ordering.node import calm_collector
 from benchmarks.report import machine, out_path, parser_of, progress, publish
+from crescando.nodes.running import calm_collector
 
 KEYS = tuple(f"M{number}" for number in range(1, 10))
 

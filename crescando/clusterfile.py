@@ -47,6 +47,7 @@ _CLUSTER = {
     "certificates": str,
     "restart": bool,
     "listen": str,
+    "meter": bool,
 }
 _GROUP: dict[str, type] = {"count": int, "standby": int, "host": str, "port": int}
 _TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
@@ -95,6 +96,8 @@ class ClusterFile:
     listen : str
         Where nodes listen, if not at the address under which others find them:
         inside a container, ``0.0.0.0``. Empty otherwise.
+    meter : bool
+        Whether each node counts the CPU time of its layers, for one or two percent of it.
     """
 
     path: Path
@@ -104,6 +107,7 @@ class ClusterFile:
     certificates: Path
     restart: bool
     listen: str = ""
+    meter: bool = False
 
     def seat(self, node: str) -> Seat:
         """Give a process by name.
@@ -172,6 +176,7 @@ def _made(path: Path, tables: Mapping[str, Any]) -> ClusterFile:
         certificates=Path(cluster.get("certificates", "certs")),
         restart=cluster.get("restart", True),
         listen=cluster.get("listen", ""),
+        meter=cluster.get("meter", False),
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from crescando.engine.base import Engine
 from crescando.errors import CrescandoError
 from crescando.loop import LoopThread
+from crescando.metering import Meter
 from crescando.naming import Name, identify
 from crescando.process import ProcessCore
 from crescando.pump import Pump
@@ -57,12 +58,17 @@ class Processes:
     loop : LoopThread
     transport : Transport
     scanner : ScanThreads
+    meter : Meter, optional
+        Counts the CPU time of each layer.
     """
 
-    def __init__(self, loop: LoopThread, transport: Transport, scanner: ScanThreads) -> None:
+    def __init__(
+        self, loop: LoopThread, transport: Transport, scanner: ScanThreads, meter: Meter | None = None
+    ) -> None:
         self._loop = loop
         self._transport = transport
         self._scanner = scanner
+        self._meter = meter
         self._known: dict[ProcessId, Hosted] = {}
 
     def __getitem__(self, process: ProcessId) -> Hosted:
@@ -125,6 +131,8 @@ class Processes:
                     "learned_instances": core.broadcast.learned,
                     "unstable_bytes": core.window.n_bytes,
                 }
+            if self._meter is not None and hosted.is_running:
+                found.setdefault(me, {}).update(self._meter.counters())
         return found
 
     def run(
@@ -136,10 +144,15 @@ class Processes:
     ) -> None:
         """Start a process; `ended` is called if it stops by itself."""
 
+        meter = self._meter
+        if meter is not None:
+            watch(meter, core)
+
         def execute(work: Execution) -> None:
             if hosted.engine is not None:
+                scan = partial(work.run, hosted.engine, perf_counter)
                 self._scanner.submit(
-                    partial(work.run, hosted.engine, perf_counter), partial(self._executed, pump)
+                    scan if meter is None else meter.scanning(scan), partial(self._executed, pump)
                 )
 
         def stopped(reason: str) -> None:
@@ -180,3 +193,11 @@ class Processes:
             If there is no such process.
         """
         return identify(process, self._known)
+
+
+def watch(meter: Meter, core: ProcessCore) -> None:
+    """Count what a process does as its layers': the order's, and its role's."""
+    multicast = getattr(core, "multicast", None)
+    meter.watch("ordering" if isinstance(core, Router) else "roles", core)
+    if multicast is not None:
+        meter.watch("ordering", multicast)

@@ -39,7 +39,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("schema", "process", "scopes"),
     ("transport", "consensus", "routing", "engine"),
-    ("clock", "pump", "loop", "scanning", "warming", "naming"),
+    ("clock", "pump", "loop", "scanning", "metering", "warming", "naming"),
     ("transport.inprocess", "transport.simulated", "transport.sockets"),
     ("transport.joint",),
     ("client", "sql"),

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import select
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -20,11 +18,15 @@ from typing import Any
 
 from benchmarks.ordering.cores import Sender
 from benchmarks.ordering.embedded import Processes, assembly_of, until_ready
-from benchmarks.ordering.node import AddressBook, transport_of
+from benchmarks.ordering.node import transport_of
+from benchmarks.peers.lines import Lines
 from benchmarks.peers.processes import Group
 from crescando.certificates import Authority
 from crescando.loop import Agenda
+from crescando.nodes.places import AddressBook
+from crescando.roles.description import Place
 from crescando.routing.ecast.application import Application
+from crescando.transport.sockets import SocketTransport
 from crescando.types import ProcessId
 
 ANSWER_S = 20.0
@@ -62,9 +64,10 @@ class Fleet:
         self.senders: list[Sender] = []
         self.n_clients = clients
         self.processes: list[Processes] = []
+        self._transports: list[SocketTransport] = []
         self._book = AddressBook()
         self._group = Group("order")
-        self._children: dict[ProcessId, subprocess.Popen[str]] = {}
+        self._children: dict[ProcessId, Lines] = {}
         self._stopped: set[ProcessId] = set()
         self._names = assembly_of(
             routers=shape.routers, storages=shape.storages, replication=shape.replication
@@ -103,6 +106,8 @@ class Fleet:
             for processes in self.processes:
                 processes.stop()
         finally:
+            for transport in self._transports:
+                transport.close()
             self._group.close()
 
     def _spawn(self, process: ProcessId, *, is_new: bool = False) -> None:
@@ -122,24 +127,30 @@ class Fleet:
         command = [sys.executable, "-m", "benchmarks.ordering.node", json.dumps(order)]
         environment = {"PYTHONPATH": str(ROOT)}
         name = f"{process.role}-{process.node}-{process.incarnation}"
-        self._children[process] = self._group.start(name, command, environment=environment, piped=True)
+        child = self._group.start(name, command, environment=environment, piped=True)
+        self._children[process] = Lines(name, child, self._group.log(name), ANSWER_S)
 
     def _learn_address(self, process: ProcessId) -> None:
-        self._book.update({str(process): self._read(process)["listening"]})
+        host, port = self._children[process].read()["listening"]
+        self._book.learn([Place(process.role, process.node, host, port)])
 
     def _introduce(self) -> None:
         """Tell everybody where everybody listens; those that do not run yet begin."""
         running = [process for process in self._children if process not in self._stopped]
         for process in running:
-            self._write(process, addresses=self._book.known)
+            self._children[process].write(places=self._places())
         for process in running:
-            self._read(process)
+            self._children[process].read()
+
+    def _places(self) -> list[tuple[str, str, str, int]]:
+        return [(place.role, place.node, place.host, place.port) for place in self._book.places()]
 
     async def _add_sender(self, number: int) -> None:
         me = ProcessId("client", f"c{number}", 1)
         if self._authority is not None:
             self._authority.issue(f"{me.role}/{me.node}")
         transport = transport_of(self._book, me, self._tls)
+        self._transports.append(transport)
         processes = Processes(transport, Agenda(asyncio.get_running_loop()))
         sender = Sender(me, Application(me, self._names.routers), creates=number == 0)
         self.processes.append(processes)
@@ -156,7 +167,7 @@ class Fleet:
 
     def kill(self, process: ProcessId) -> float:
         """Kill a process; gives when, on `time.perf_counter`."""
-        child = self._children.pop(process)
+        child = self._children.pop(process).child
         killed_s = time.perf_counter()
         self._group.kill(f"{process.role}-{process.node}-{process.incarnation}")
         child.wait()
@@ -165,26 +176,26 @@ class Fleet:
     def pause(self, process: ProcessId) -> float:
         """Stop a process as a hung machine would; gives when."""
         self._stopped.add(process)
-        self._children[process].send_signal(signal.SIGSTOP)
+        self._children[process].child.send_signal(signal.SIGSTOP)
         return time.perf_counter()
 
     def resume(self, process: ProcessId) -> None:
         """Let a stopped process go on."""
-        self._children[process].send_signal(signal.SIGCONT)
+        self._children[process].child.send_signal(signal.SIGCONT)
         self._stopped.discard(process)
 
     async def replace(self, gone: ProcessId) -> ProcessId:
         """Start the next life of a router that was killed, and wait until it is a member."""
         me = ProcessId(gone.role, gone.node, gone.incarnation + 1)
         self._spawn(me, is_new=True)
-        while not self._has_line(me, 0.0):
+        while not self._children[me].has_line(0.0):
             await asyncio.sleep(0.01)
         self._learn_address(me)
         for process in [p for p in self._children if p not in self._stopped]:
-            self._write(process, addresses=self._book.known)
-            while not self._has_line(process, 0.0):
+            self._children[process].write(places=self._places())
+            while not self._children[process].has_line(0.0):
                 await asyncio.sleep(0.002)
-            self._read(process)
+            self._children[process].read()
         async with asyncio.timeout(ANSWER_S):
             while str(me) not in (await self.report(me))["members"]:
                 await asyncio.sleep(0.02)
@@ -192,11 +203,11 @@ class Fleet:
 
     async def report(self, process: ProcessId) -> dict[str, Any]:
         """Ask a process how it stands, without stopping the loop."""
-        self._write(process, ask="report")
+        self._children[process].write(ask="report")
         async with asyncio.timeout(ANSWER_S):
-            while not self._has_line(process, 0.0):
+            while not self._children[process].has_line(0.0):
                 await asyncio.sleep(0.002)
-        return self._read(process)
+        return self._children[process].read()
 
     async def reports(self) -> dict[ProcessId, dict[str, Any]]:
         """Ask every running process how it stands."""
@@ -213,26 +224,3 @@ class Fleet:
         if applied != self.shape.replication * n_put:
             raise RuntimeError(f"{n_put} puts, {self.shape.replication} copies, {applied} applied")
         return reports
-
-    # Lines to and from the processes.
-
-    def _write(self, process: ProcessId, **line: Any) -> None:
-        stdin = self._children[process].stdin
-        assert stdin is not None
-        stdin.write(json.dumps(line) + "\n")
-        stdin.flush()
-
-    def _has_line(self, process: ProcessId, limit_s: float) -> bool:
-        stdout = self._children[process].stdout
-        assert stdout is not None
-        return bool(select.select([stdout], [], [], limit_s)[0])
-
-    def _read(self, process: ProcessId) -> dict[str, Any]:
-        stdout = self._children[process].stdout
-        assert stdout is not None
-        line = stdout.readline() if self._has_line(process, ANSWER_S) else ""
-        if not line:
-            log = self._group.log(f"{process.role}-{process.node}-{process.incarnation}")
-            raise RuntimeError(f"{process} does not answer:\n{log.read_text(errors='replace')[-2000:]}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer

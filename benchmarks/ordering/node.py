@@ -8,7 +8,6 @@ each; the process ends when that input ends. The first argument says what to be.
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import random
 import sys
@@ -22,31 +21,15 @@ from benchmarks.ordering.embedded import Processes, assembly_of
 from benchmarks.ordering.event_loop import run
 from crescando import wire
 from crescando.loop import Agenda
+from crescando.nodes.places import AddressBook
+from crescando.nodes.running import calm_collector
 from crescando.process import ProcessCore
+from crescando.roles.description import Place
 from crescando.routing.ecast.application import Application
 from crescando.routing.ecast.router import Router
 from crescando.transport.credentials import FileCredentials
-from crescando.transport.handshake import Address
 from crescando.transport.sockets import SocketTransport
 from crescando.types import ProcessId
-
-GC_THRESHOLDS = 50_000, 20, 50
-"""Batches are few and large; the default collects after every 700 objects."""
-
-
-class AddressBook:
-    """Where everybody listens, as the parent last said."""
-
-    def __init__(self) -> None:
-        self.known: dict[str, Address] = {}
-
-    def locate(self, process: ProcessId) -> Address | None:
-        """Give a process's address."""
-        return self.known.get(str(process))
-
-    def update(self, addresses: dict[str, list[Any]]) -> None:
-        """Take the addresses of a line from the parent."""
-        self.known.update({name: (str(host), int(port)) for name, (host, port) in addresses.items()})
 
 
 def transport_of(book: AddressBook, me: ProcessId, tls_folder: str) -> SocketTransport:
@@ -58,13 +41,6 @@ def transport_of(book: AddressBook, me: ProcessId, tls_folder: str) -> SocketTra
         locate=book.locate,
         credentials=credentials,
     )
-
-
-def calm_collector() -> None:
-    """Let the garbage collector pass over what was imported, and run rarely."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _core(order: dict[str, Any]) -> ProcessCore:
@@ -123,8 +99,8 @@ async def serve(order: dict[str, Any]) -> None:
     }
     while line := await lines.readline():
         said = json.loads(line)
-        if "addresses" in said:
-            book.update(said["addresses"])
+        if "places" in said:
+            book.learn(Place(*place) for place in said["places"])
             if not processes.pumps:
                 processes.run(core)
             _say(started=str(core.me))

@@ -55,12 +55,15 @@ class Postgres(Rival):
         return str(self._run_sql("show server_version")) if hasattr(self, "_links") else "?"
 
     def load(self, table: pa.Table) -> None:
-        self._server = PostgresServer(LOG_BYTES + 3 * table.nbytes)
+        self._open(PostgresServer(LOG_BYTES + 3 * table.nbytes))
+        self._fill(table)
+
+    def _open(self, server: PostgresServer) -> None:
+        self._server = server
         self._links = [self._server.connect() for _ in range(CONNECTIONS)]
         for link in self._links:
             link.prepare_threshold = 0
         self._threads = ThreadPoolExecutor(CONNECTIONS)
-        self._fill(table)
 
     def _fill(self, table: pa.Table) -> None:
         columns = ", ".join(_column(field.name, field.type) for field in table.schema)

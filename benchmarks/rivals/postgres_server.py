@@ -12,6 +12,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,7 @@ class PostgresServer:
         What it will keep, about.
     port : int
         Where it listens on loopback; 0 for a socket of the file system only.
+    settings : mapping of str to str
 
     Attributes
     ----------
@@ -65,49 +67,83 @@ class PostgresServer:
         How clients of libpq reach it.
     """
 
-    def __init__(self, n_bytes: int, *, port: int = 0) -> None:
+    def __init__(self, n_bytes: int, *, port: int = 0, settings: Mapping[str, str] = SETTINGS) -> None:
         self._group = Group("postgres", n_bytes)
         folder = self._group.folder
-        self.conninfo = f"host={folder} port={port or 5432} dbname=postgres user=bench"
-        self._server: subprocess.Popen[str] | None = None
+        self._port = port or 5432
+        self._settings = {**settings, "listen_addresses": HOST if port else ""}
+        self.conninfo = self._conninfo(self._port)
+        self._servers: list[subprocess.Popen[str]] = []
         try:
-            self._start(folder, port)
+            user = _user()
+            if user is not None:
+                os.chown(folder, pwd.getpwnam(user).pw_uid, pwd.getpwnam(user).pw_gid)
+            words = ("-A", "trust", "-U", "bench", "-E", "UTF8", "--locale=C", "-N")
+            self._call("initdb", "-D", str(folder / "data"), *words)
+            self._serve("data", self._port)
         except BaseException:
             self.close()
             raise
 
-    def _start(self, folder: Path, port: int) -> None:
-        import psycopg
+    def _conninfo(self, port: int) -> str:
+        return f"host={self._group.folder} port={port} dbname=postgres user=bench"
 
-        programs, user = _programs(), _user()
+    def _call(self, program: str, *arguments: str) -> None:
+        """Run one of the server's programs to its end."""
+        programs = _programs()
         assert programs is not None
-        if user is not None:
-            os.chown(folder, pwd.getpwnam(user).pw_uid, pwd.getpwnam(user).pw_gid)
-        data = folder / "data"
-        made = subprocess.run(
-            [programs / "initdb", "-D", data, "-A", "trust", "-U", "bench", "-E", "UTF8", "--locale=C", "-N"],
-            cwd=folder,
-            user=user,
+        done = subprocess.run(
+            [programs / program, *arguments],
+            cwd=self._group.folder,
+            user=_user(),
             env={"PATH": os.environ.get("PATH", "")},
             capture_output=True,
             text=True,
             check=False,
         )
-        if made.returncode:
-            raise PeerError(f"initdb failed: {made.stderr[-500:]}")
-        settings = SETTINGS | {"listen_addresses": HOST if port else "", "port": str(port or 5432)}
+        if done.returncode:
+            raise PeerError(f"{program} failed: {done.stderr[-500:]}")
+
+    def _serve(self, data: str, port: int) -> None:
+        """Start a server on a folder of data, and wait until it answers."""
+        import psycopg
+
+        programs, folder = _programs(), self._group.folder
+        assert programs is not None
+        settings = {**self._settings, "port": str(port)}
         options = [text for name, value in settings.items() for text in ("-c", f"{name}={value}")]
-        command = [str(programs / "postgres"), "-D", str(data), "-k", str(folder), *options]
-        self._server = self._group.start("postgres", command, user=user)
+        command = [str(programs / "postgres"), "-D", str(folder / data), "-k", str(folder), *options]
+        self._servers.append(self._group.start(data, command, user=_user()))
 
         def answers() -> bool:
             try:
-                psycopg.connect(self.conninfo).close()
+                psycopg.connect(self._conninfo(port)).close()
             except psycopg.OperationalError:
                 return False
             return True
 
         self._group.wait_until(answers, "answer of PostgreSQL")
+
+    def add_standbys(self, n: int) -> None:
+        """Start servers that follow this one, and let it wait for what they are to have applied.
+
+        Its settings must allow that; sessions wait that set `synchronous_commit` to ``remote_apply``.
+        """
+        for number in range(1, n + 1):
+            data = f"standby{number}"
+            link = f"{self.conninfo} application_name={data}"
+            folder = str(self._group.folder / data)
+            self._call("pg_basebackup", "-D", folder, "-d", link, "-R", "-c", "fast", "-X", "stream")
+            self._serve(data, self._port + number)
+        with self.connect() as link:
+            link.execute(f"alter system set synchronous_standby_names = '{n} (*)'")
+            link.execute("select pg_reload_conf()")
+
+            def in_step() -> bool:
+                sql = "select count(*) from pg_stat_replication where sync_state = 'sync'"
+                return bool(link.execute(sql).fetchone() == (n,))
+
+            self._group.wait_until(in_step, "standbys in step")
 
     def connect(self) -> Any:
         """Give a connection of psycopg, each statement of which is a transaction."""
@@ -118,17 +154,17 @@ class PostgresServer:
     @property
     def pid(self) -> int:
         """The server's process, which starts one for each connection."""
-        assert self._server is not None
-        return self._server.pid
+        return self._servers[0].pid
 
     def close(self) -> None:
         """End the server and remove what it kept; harmless when there is nothing."""
-        server, self._server = self._server, None
-        if server is not None and server.poll() is None:
-            # An immediate shutdown; killed at once, it would leave a segment of shared memory behind.
-            server.send_signal(signal.SIGQUIT)
-            with suppress(subprocess.TimeoutExpired):
-                server.wait(STOP_S)
+        while self._servers:
+            server = self._servers.pop()
+            if server.poll() is None:
+                # An immediate shutdown; killed at once, it would leave a segment of shared memory behind.
+                server.send_signal(signal.SIGQUIT)
+                with suppress(subprocess.TimeoutExpired):
+                    server.wait(STOP_S)
         self._group.close()
 
 

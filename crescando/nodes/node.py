@@ -24,6 +24,7 @@ from crescando.clusterfile import ClusterFile, Seat, read_cluster_file
 from crescando.errors import CrescandoError, DeadlineError, SpecError
 from crescando.hosting import NOBODY_LEADS, Processes
 from crescando.loop import LoopThread, new_event_loop
+from crescando.metering import Meter
 from crescando.nodes.asking import Asking
 from crescando.nodes.looks import describe_processes
 from crescando.nodes.places import AddressBook, places_of
@@ -158,7 +159,8 @@ class Node:
             engine.set_arcs(assembly.config.owned_arcs(self.me))
             core = assembly.storage(self.me, routers)
         self._scanner = ScanThreads(1)
-        self._processes = Processes(self._loop, self._transport, self._scanner)
+        meter = Meter() if self.file.meter else None
+        self._processes = Processes(self._loop, self._transport, self._scanner, meter)
         self._processes.run(core, engine, ended=self.ended.set)
 
     def wait_ready(self, timeout_s: float, is_over: Callable[[], bool] = lambda: False) -> bool:

@@ -54,7 +54,7 @@ def make_node(
     return Node(file, seat, FileCredentials(path), incarnation=incarnation, compiles=compiles)
 
 
-def _calm_collector() -> None:
+def calm_collector() -> None:
     """Let the garbage collector pass over what was imported, and run rarely: objects are few and large."""
     gc.collect()
     gc.freeze()
@@ -99,7 +99,7 @@ def run_node(
     try:
         node.start()
         if node.wait_ready(READY_S, is_over):
-            _calm_collector()
+            calm_collector()
             ready()
         while not is_over() and not node.ended.is_set():
             is_told.wait(LOOK_S)
