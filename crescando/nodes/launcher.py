@@ -112,11 +112,21 @@ class Launcher:
         Takes one line at a time about what happens.
     folder : Path, optional
         Where the record of the run is kept.
+    module : str
+        What runs a node, as ``python -m`` takes it; another one may look at the node, or ready its host.
     """
 
-    def __init__(self, file: ClusterFile, tell: Tell = print, *, folder: Path = FOLDER) -> None:
+    def __init__(
+        self,
+        file: ClusterFile,
+        tell: Tell = print,
+        *,
+        folder: Path = FOLDER,
+        module: str = "crescando.nodes",
+    ) -> None:
         self.file = file
         self.folder = folder / file.name
+        self._module = module
         self._tell = tell
         self._children: dict[str, _Child] = {}
         self._again: dict[str, _Again] = {}
@@ -180,7 +190,7 @@ class Launcher:
             )
 
     def _spawn(self, seat: Seat, certificate: Path, incarnation: int) -> None:
-        command = [sys.executable, "-m", "crescando.nodes", str(self.file.path.resolve()), seat.node]
+        command = [sys.executable, "-m", self._module, str(self.file.path.resolve()), seat.node]
         command += ["--incarnation", str(incarnation), "--certificate", str(certificate.resolve())]
         with (self.folder / f"{seat.node}.log").open("ab") as log:
             process = subprocess.Popen(

@@ -2,15 +2,16 @@
 
 Rules of the file: a node listens before its process begins, and answers for it
 from then on (`roles.description`). A first life begins with the cluster; a later
-one asks the routers who they are by now, and joins. Supers begin when everybody
-whom they are to look after has been there once: who is only about to start must
-not be taken for dead.
+one asks the routers who they are by now, and joins. The first routers begin when
+all of them listen, and supers when everybody whom they are to look after has been
+there once: who is only about to start must not be taken for dead.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import threading
 import time
@@ -50,6 +51,9 @@ PATIENCE_S = 3.0
 """After so long a wait for others the log names them."""
 
 LISTEN_S = 10.0
+
+FOUNDING_S = 30.0
+"""How long the first routers wait for each other; a majority of them begins then."""
 
 
 class Node:
@@ -139,7 +143,9 @@ class Node:
         """Start the process when it may."""
         is_first = self.me.incarnation == 1
         routers = self._assembly.names.routers if is_first else await self._present_routers()
-        if self.me.role == "super":
+        if is_first and self.me.role == "router":
+            await self._routers_are_there()
+        elif is_first and self.me.role == "super":
             await self._everybody_has_been_there()
         self._host(routers, is_first=is_first)
 
@@ -224,18 +230,36 @@ class Node:
             patience.wait("none answers; a process that begins with its cluster is started as its first life")
             await asyncio.sleep(ASK_S)
 
+    async def _routers_are_there(self) -> None:
+        """Begin together: who starts last must not have been removed for its silence by then."""
+        await self._have_been_there(
+            [seat for seat in self.file.seats if seat.is_founding and seat.role == "router"],
+            f"{self.me} waits for the routers with which it is to begin",
+            limit_s=FOUNDING_S,
+        )
+
     async def _everybody_has_been_there(self) -> None:
-        missing = [
-            seat
-            for seat in self.file.seats
-            if seat.is_founding and seat.role in ("storage", "super") and seat.node != self.me.node
-        ]
-        patience = _Patience(f"{self.me} waits for those it is to look after")
-        while missing and self.me.incarnation == 1:
-            for seat in list(missing):
-                told = await self._asking.ask(node_of(seat.node))
-                if told is not None and (told.hosts or seat.role == "super"):
-                    missing.remove(seat)
+        await self._have_been_there(
+            [seat for seat in self.file.seats if seat.is_founding and seat.role in ("storage", "super")],
+            f"{self.me} waits for those it is to look after",
+        )
+
+    async def _have_been_there(self, seats: list[Seat], what: str, limit_s: float = math.inf) -> None:
+        """Wait until the nodes of seats have answered once; storage processes, until they have begun."""
+        missing = [seat for seat in seats if seat.node != self.me.node]
+        patience = _Patience(what)
+        end_s = time.monotonic() + limit_s
+        while missing:
+            answers = await asyncio.gather(*(self._asking.ask(node_of(seat.node)) for seat in missing))
+            missing = [
+                seat
+                for seat, told in zip(missing, answers, strict=True)
+                if told is None or (seat.role == "storage" and not told.hosts)
+            ]
+            if missing and time.monotonic() > end_s:
+                names = ", ".join(f"{seat.node} at {seat.address}" for seat in missing)
+                logger.warning("%s begins without %s, which may join later", self.me, names)
+                return
             if missing:
                 patience.wait(", ".join(f"{seat.node} at {seat.address}" for seat in missing))
                 await asyncio.sleep(ASK_S)

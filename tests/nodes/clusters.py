@@ -32,8 +32,9 @@ def write_cluster(
     supers: int = 3,
     standby: int = 0,
     action: str = "wait",
+    more: str = "",
 ) -> ClusterFile:
-    """Write a cluster file with free ports, and make its authority."""
+    """Write a cluster file with free ports, and `more` tables, and make its authority."""
     groups = (("r", routers), ("s", storages + standby), ("u", supers))
     nodes = [f"{letter}{i}" for letter, n in groups for i in range(1, n + 1)]
     ports = free_ports(len(nodes))
@@ -41,18 +42,18 @@ def write_cluster(
     path.write_text(
         f"[cluster]\nname = 'test'\nreplication = {min(3, storages)}\ncertificates = '{folder / 'certs'}'\n"
         f"[routers]\ncount = {routers}\n[storages]\ncount = {storages}\nstandby = {standby}\n"
-        f"[supers]\ncount = {supers}\n[healing]\naction = '{action}'\n[addresses]\n"
+        f"[supers]\ncount = {supers}\n[healing]\naction = '{action}'\n{more}[addresses]\n"
         + "".join(f"{node} = '127.0.0.1:{port}'\n" for node, port in zip(nodes, ports, strict=True))
     )
     Authority.create(folder / "certs", cluster="test")
     return read_cluster_file(path)
 
 
-def until(is_so: Callable[[], object], what: str) -> None:
-    """Wait for a condition."""
+def until(is_so: Callable[[], object], what: str | Callable[[], str]) -> None:
+    """Wait for a condition; `what` it is, or something that says so and how things are instead."""
     end_s = time.monotonic() + PATIENCE_S
     while not is_so():
-        assert time.monotonic() < end_s, f"still not so: {what}"
+        assert time.monotonic() < end_s, f"still not so: {what if isinstance(what, str) else what()}"
         time.sleep(0.05)
 
 
