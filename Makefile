@@ -41,9 +41,15 @@ cold-start: $(READY)
 	$(BIN)/python -m tests.engine.cold_start
 
 # Every interleaving of the small scopes, deeper than the tests go; some ten minutes and 1.5 GB.
+.PHONY: exhaustive-scopes
+exhaustive-scopes: $(READY)
+	$(BIN)/python -m tests.simulation.deeper_scopes
+
+# Real processes over TLS that are killed, stopped and cut off while the ring changes; 25 loops take some 18 minutes.
 .PHONY: torture
+LOOPS ?= 25
 torture: $(READY)
-	$(BIN)/python -m tests.simulation.torture
+	$(BIN)/python -m tests.nodes.torture --loops $(LOOPS)
 
 # The ordering path under faults; 20000 seeds are the measure, and take half an hour on two cores.
 SEEDS ?= 20000

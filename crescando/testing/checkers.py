@@ -253,16 +253,25 @@ def check_acknowledgements(
                 missing = appended.destinations.keys() - holders.get(appended.position, set())
                 if missing - q.suspected.keys():
                     found.append(f"{key} is told stable, but {missing} never delivered it")
-        is_applied = isinstance(outcome, OperationError) and outcome.applied == "yes"
-        if is_applied and (appended is None or appended.destinations is None):
-            found.append(f"{key} is told {outcome!r}, but is not in Q or was refused")
-        is_write = appended is not None and appended.message.kind is MessageKind.WRITE
-        if is_write and appended is not None and appended.destinations is not None:
-            if isinstance(outcome, OperationError) and outcome.applied == "no":
-                found.append(f"{key} is told {outcome!r}, but was routed")
-            if isinstance(outcome, LostError) and not _is_lost(appended, holders, held, q.suspected.keys()):
-                found.append(f"{key} is told lost, but every range of it was delivered")
+        if isinstance(outcome, OperationError):
+            found += check_verdict_of(key, outcome, appended)
+        if appended is None or appended.destinations is None or not isinstance(outcome, LostError):
+            continue
+        is_write = appended.message.kind is MessageKind.WRITE
+        if is_write and not _is_lost(appended, holders, held, q.suspected.keys()):
+            found.append(f"{key} is told lost, but every range of it was delivered")
     return found
+
+
+def check_verdict_of(
+    key: tuple[ProcessId, int], error: OperationError, appended: Appended | None
+) -> Violations:
+    """What an error says of an operation's effect is what became of it; `appended` is its place in Q."""
+    if appended is None or appended.destinations is None:
+        return [f"{key} is told {error!r}, but is not in Q or was refused"] if error.applied == "yes" else []
+    if error.applied == "no" and appended.message.kind is MessageKind.WRITE:
+        return [f"{key} is told {error!r}, but was routed"]
+    return []
 
 
 def _is_lost(

@@ -1,0 +1,204 @@
+"""One loop of the torture, and that its judge finds what it is there to find."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from crescando.client.base import ReadOutcome, WriteOutcome
+from crescando.types import Position, instance_of
+from tests.nodes.clusters import PATIENCE_S, free_ports
+from tests.nodes.torture.history import Asked, History
+from tests.nodes.torture.judging import Evidence, judge
+from tests.nodes.torture.loop import Seen, run_loop
+from tests.nodes.torture.plan import FAULTS, draw_plan
+from tests.nodes.torture.relays import KINDS, Relays
+
+pytestmark = pytest.mark.slow
+
+SEED = 4
+"""Whose one episode kills a storage process while a router is exchanged."""
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    return run_loop(SEED, tmp_path_factory.mktemp("torture"), episodes=1)
+
+
+@pytest.fixture
+def evidence(seen: Seen) -> Evidence:
+    assert seen.evidence is not None
+    return seen.evidence
+
+
+@pytest.mark.xdist_group("a torture")
+def test_a_killed_process_costs_no_write_and_no_right_answer(seen: Seen) -> None:
+    assert seen.found.violations == []
+    assert seen.found.counted["written"] > 50
+    assert min(seen.found.counted[f"{level}_reads"] for level in ("sequential", "snapshot", "basic")) > 5
+    assert seen.found.counted["replicas"] >= 12
+    # How fast that is, is measured where nothing else runs.
+    assert [hit.fault for hit, _ in seen.first_s] == ["kill_storage"]
+    assert seen.first_s[0][1] < PATIENCE_S
+
+
+def with_asked(evidence: Evidence, changed: Asked) -> Evidence:
+    """Give the evidence with one operation seen in another way."""
+    key = changed.client, changed.token
+    histories = [
+        History([changed if (each.client, each.token) == key else each for each in history.asked])
+        for history in evidence.histories
+    ]
+    return replace(evidence, histories=histories)
+
+
+@pytest.mark.xdist_group("a torture")
+def test_a_lost_write_is_found_in_the_order_and_in_a_replica(evidence: Evidence) -> None:
+    written = [each for each in evidence.asked if isinstance(each.outcome, WriteOutcome)]
+    last = max(written, key=lambda each: each.outcome.position)  # type: ignore[union-attr]
+    assert isinstance(last.outcome, WriteOutcome)
+    gone = instance_of(last.outcome.position)
+    learned = {
+        router: [(instance, None if instance == gone else batch) for instance, batch in known]
+        for router, known in evidence.learned.items()
+    }
+    assert any("Q has no operation" in text for text in judge(replace(evidence, learned=learned)).lost)
+
+    full = next(index for index, each in enumerate(evidence.replicas) if each.rows)
+    key, value, group = evidence.replicas[full].rows[0]
+    stale = [(key, value - 1, group), *evidence.replicas[full].rows[1:]]
+    for rows in (evidence.replicas[full].rows[1:], stale):
+        replicas = list(evidence.replicas)
+        replicas[full] = replace(replicas[full], rows=rows)
+        assert any(text.startswith("replica: ") for text in judge(replace(evidence, replicas=replicas)).lost)
+
+
+@pytest.mark.xdist_group("a torture")
+@pytest.mark.parametrize("isolation", ["sequential", "snapshot", "basic"])
+def test_an_answer_that_is_not_right_is_found(evidence: Evidence, isolation: str) -> None:
+    read = next(
+        each
+        for each in reversed(evidence.asked)
+        if each.isolation == isolation and isinstance(each.outcome, ReadOutcome) and each.outcome.pieces
+        if sum(map(len, each.outcome.pieces))
+    )
+    assert isinstance(read.outcome, ReadOutcome)
+    nothing = msgspec.structs.replace(read.outcome, pieces=())
+    assert judge(with_asked(evidence, replace(read, outcome=nothing))).wrong
+    assert judge(with_asked(evidence, replace(read, outcome=None))).other
+
+
+@pytest.mark.xdist_group("a torture")
+def test_an_answer_of_former_times_is_found(evidence: Evidence) -> None:
+    """Right rows of a position that is behind what somebody had been told."""
+    reads = [each for each in evidence.asked if each.isolation == "snapshot"]
+    early = next(each for each in reads if isinstance(each.outcome, ReadOutcome))
+    late = next(each for each in reversed(reads) if each.step == early.step and each is not early)
+    found = judge(with_asked(evidence, replace(late, outcome=early.outcome)))
+    assert any("had seen" in text or "had been told" in text for text in found.wrong)
+
+    writes = [each for each in evidence.asked if isinstance(each.outcome, WriteOutcome)]
+    last = writes[-1]
+    assert isinstance(last.outcome, WriteOutcome)
+    swapped = msgspec.structs.replace(last.outcome, position=Position(1))
+    assert any(
+        "real time" in text for text in judge(with_asked(evidence, replace(last, outcome=swapped))).wrong
+    )
+
+
+def test_a_seed_is_a_plan() -> None:
+    assert draw_plan(7, 3) == draw_plan(7, 3)
+    assert {episode.fault for seed in range(25) for episode in draw_plan(seed, 3)} == set(FAULTS)
+    gusts = {gust.kind for seed in range(25) for episode in draw_plan(seed, 3) for gust in episode.gusts}
+    assert gusts == set(KINDS)
+
+
+# The relays.
+
+
+@pytest.fixture
+def echo() -> Iterator[tuple[Relays, int]]:
+    """Something that gives back what it is sent, behind a relay."""
+    (port,) = free_ports(1)
+    server = socket.create_server(("127.0.0.1", port))
+
+    def answer() -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+    def serve(connection: socket.socket) -> None:
+        with connection:
+            try:
+                while data := connection.recv(65536):
+                    connection.sendall(data)
+            except OSError:
+                return
+
+    threading.Thread(target=answer, daemon=True).start()
+    relays = Relays([("echo", ("127.0.0.2", port), ("127.0.0.1", port))], 1)
+    yield relays, port
+    relays.close()
+    server.shutdown(socket.SHUT_RDWR)
+    server.close()
+
+
+def dial(port: int) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.2", port), timeout=PATIENCE_S)
+    connection.sendall(b"hello")
+    assert connection.recv(5) == b"hello"
+    return connection
+
+
+def received(connection: socket.socket, sent: bytes) -> bytes:
+    """Send something, and give everything that comes until the connection ends."""
+    got = b""
+    try:
+        connection.sendall(sent)
+        while data := connection.recv(65536):
+            got += data
+            if len(got) >= len(sent):
+                break
+    except ConnectionError:
+        pass
+    return got
+
+
+def test_a_relay_spoils_what_it_is_told_to(echo: tuple[Relays, int]) -> None:
+    relays, port = echo
+    sent = bytes(range(256)) * 16
+    for kind in KINDS:
+        with dial(port) as connection:
+            relays.afflict("echo", kind, delay_s=0.05)
+            if kind in ("blackhole", "freeze"):
+                connection.settimeout(0.3)
+                connection.sendall(sent)
+                with pytest.raises(TimeoutError):
+                    connection.recv(1)
+                connection.settimeout(PATIENCE_S)
+                relays.relieve("echo")
+                # What was held comes; what was swallowed ends the connection.
+                got = received(connection, b"")
+                assert bool(got) == (kind == "freeze")
+            else:
+                got = received(connection, sent)
+                relays.relieve("echo")
+            if kind in ("drop", "blackhole", "half_close"):
+                assert got == b""
+            elif kind == "truncate":
+                assert len(got) < len(sent)
+            elif kind == "garbage":
+                assert len(got) == len(sent)
+                assert got != sent
+            elif kind == "delay":
+                assert got == sent
+    with dial(port) as connection:
+        assert received(connection, sent) == sent

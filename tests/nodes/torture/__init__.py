@@ -1,0 +1,1 @@
+"""Clusters of real processes, tortured: ``python -m tests.nodes.torture`` (``make torture``)."""
