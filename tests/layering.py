@@ -25,6 +25,7 @@ CONTRACTS = (
     "routing.batch",
     "engine.base",
     "engine.calls",
+    "engine.loads",
     "engine.operations",
     "engine.statement",
     "engine.written",

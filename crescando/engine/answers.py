@@ -17,7 +17,7 @@ from crescando.engine.parallel import Workers
 from crescando.engine.reader import Reader
 from crescando.engine.transactions import Transactions
 from crescando.engine.writer import Tally
-from crescando.engine.written import cut_written, join_written
+from crescando.engine.written import Written, cut_written, join_written
 from crescando.types import ProcessId
 
 
@@ -65,6 +65,10 @@ class Answers:
         for sender, places in group.members.by_sender(group.every):
             some = written if len(places) == len(written) else written.keep(places)
             self._parts[sender][2].append(some)
+
+    def loaded(self, sender: ProcessId, outcome: Written | Failed) -> None:
+        """Tell what a step of a load did."""
+        self._parts[sender][3 if isinstance(outcome, Failed) else 2].append(outcome)
 
     def results(self, executed: int) -> list[Results]:
         """Give the `Results` of each sender, further ones for long answers; `process` is left to the role."""

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crescando.engine.aggregate import States, column_bytes
+from crescando.engine.loads import LoadRecords
 from crescando.engine.operations import Entry
 from crescando.engine.statement import Column, Scalar, Shape
 from crescando.engine.written import Written
@@ -115,8 +116,9 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     position: int
     scope: Scope
     kind: str
-    """``read`` (an erroneous row), ``schema`` (it changed; prepare again) or ``invalid``
-    (no honest client sends this); applied no in each case."""
+    """``read`` (an erroneous row), ``schema`` (it changed; prepare again), ``load`` (it is not in the right
+    state), ``repeat`` (its job's epoch was committed before) or ``invalid`` (no honest client sends
+    this); applied no in each case."""
     key: tuple[Scalar, ...]
     """The smallest key with an error, for ``read``."""
     text: str
@@ -189,7 +191,7 @@ class Explained(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True, tag="piece"):
-    """Some rows of one table on their way to another process.
+    """Some rows of one table on their way to another process; or what is known of loads beside their rows.
 
     Attributes
     ----------
@@ -200,12 +202,19 @@ class Piece(msgspec.Struct, frozen=True, array_like=True, tag="piece"):
     columns : tuple of Column, shape (n,)
         Everything that is stored of a row: the schema's columns in its order and, of a
         table without a primary key, its hidden key behind them.
+    load : str
+        Of rows that are staged, by which load: they have the load's columns that the schema
+        still has, in the load's order, their hidden key as above, and their places in the load.
+    records : LoadRecords or None
+        If given there is nothing else; comes before all rows.
     """
 
     table: int
     version: int
     position: U64
     columns: tuple[Column, ...]
+    load: str = ""
+    records: LoadRecords | None = None
 
     @property
     def n_bytes(self) -> int:
@@ -215,6 +224,8 @@ class Piece(msgspec.Struct, frozen=True, array_like=True, tag="piece"):
 
 class Image(Protocol):
     """The rows of some ring ranges as they were when it was taken: no later write shows in it.
+
+    Rows that loads have staged there are in it, and what is known of loads.
 
     Attributes
     ----------
@@ -274,7 +285,8 @@ class Engine(Protocol):
     def adopt(self, other: Engine) -> None:
         """Take over the arcs and rows of an engine that was made by `beside` and has caught up.
 
-        The other one is not used any more.
+        What both know of loads must be the same, unless this one has no arcs. The other one is not
+        used any more.
         """
         ...
 
@@ -283,7 +295,7 @@ class Engine(Protocol):
         ...
 
     def weigh(self, scope: Scope) -> tuple[int, int]:
-        """Give how many rows it holds in some ranges, and what they take in bytes, about."""
+        """Give how many rows it holds in some ranges, staged ones too, and what they take in bytes, about."""
         ...
 
     def create_table(self, schema: TableSchema) -> None:
@@ -303,12 +315,12 @@ class Engine(Protocol):
 
         Parameters
         ----------
-        operations : sequence of Operation, Operations or Interleaved
+        operations : sequence of Operation, Operations, Interleaved or LoadStep
             Ascending in position; writes above everything executed before, reads above
             every write executed before. A run stands for its operations one after the
             other, interleaved ones for theirs in the order of their places. The writes of
             a transaction share a position and follow one another; if one of them cannot be
-            executed at all, none is.
+            executed at all, none is. The steps of a load are told as `engine.loads.LoadStep` says.
         cancelled : callable, optional
             Reads that it gives may be left unanswered; nothing else depends on it.
 
@@ -328,9 +340,19 @@ class Engine(Protocol):
         ...
 
     def digest(self, table: int, key_range: KeyRange) -> bytes:
-        """Give the order-free digest of the logical rows in a ring range."""
+        """Give the order-free digest of the logical rows in a ring range; staged ones are not in it."""
+        ...
+
+    def digest_loads(self, key_range: KeyRange) -> bytes:
+        """Give the order-free digest of what loads have staged in a ring range, and of their records.
+
+        Engines that hold the range and have executed the same give the same.
+        """
         ...
 
     def statistics(self) -> dict[str, int]:
-        """Give counters: rows, bytes, scans, operations, operations_per_scan_max, …"""
+        """Give counters: rows, bytes, scans, operations, operations_per_scan_max, staged_rows, loads, …
+
+        Staged rows are counted in bytes, and not in rows.
+        """
         ...

@@ -145,6 +145,8 @@ class Cycle:
         """Say whether the batch only brings new rows of distinct keys, so that no order matters."""
         if self._slots is None or len(self._incoming) < len(self._groups) or self._origins.n_rows:
             return False
+        if self._slots.any_reserved:
+            return False
         return self._slots.n_rows == self._slots.n_slots and not any(
             rows.missing_not_null or rows.error.any() or rows.group.plan.shape.returning
             for rows in self._incoming.values()

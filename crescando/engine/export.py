@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from crescando.engine import kernels
 from crescando.engine.dictionary import Pool
+from crescando.engine.holding import Holding
 from crescando.engine.keys import I64, Mask
 from crescando.engine.segment import Stored
 from crescando.engine.statement import PHYSICAL, Column
-from crescando.engine.table import Table
+from crescando.engine.table import Hidden, Table
 from crescando.schema import DataType
 from crescando.types import FULL_RING, KeyRange, Scope
 
@@ -62,9 +63,7 @@ _NO_ROWS: I64 = np.zeros(0, np.int64)
 
 def export_columns(table: Table, key_range: KeyRange) -> tuple[Column, ...]:
     """Give all columns, in the schema's order, of the rows in a ring range."""
-    scope = None if key_range == FULL_RING else (key_range,)
-    extracts = [extract(segment, scope, 0, segment.n_rows) for arc in table.segments for segment in arc]
-    extracts = [each for each in extracts if each.n_rows]
+    extracts = _extracts(table, key_range)
     return tuple(_column(table, column.id, extracts) for column in table.schema.columns)
 
 
@@ -106,7 +105,19 @@ def gather(
     return values, valid
 
 
-def _column(table: Table, column_id: int, extracts: Sequence[Extract]) -> Column:
+def export_hidden(hidden: Hidden, key_range: KeyRange) -> tuple[Column, ...]:
+    """Give all columns of the rows that a load has staged in a ring range."""
+    extracts = _extracts(hidden, key_range)
+    return tuple(_column(hidden, column_id, extracts) for column_id in hidden.types)
+
+
+def _extracts(rows: Holding, key_range: KeyRange) -> list[Extract]:
+    scope = None if key_range == FULL_RING else (key_range,)
+    extracts = [extract(segment, scope, 0, segment.n_rows) for segment in rows.all_segments()]
+    return [each for each in extracts if each.n_rows]
+
+
+def _column(table: Holding, column_id: int, extracts: Sequence[Extract]) -> Column:
     kind = table.types[column_id]
     values, valid = gather(column_id, PHYSICAL[kind], extracts)
     pool = table.pools.get(column_id)

@@ -29,6 +29,7 @@ class Cause(IntEnum):
     NULL_VALUE = 6
     NAN_KEY = 7
     DUPLICATE_KEY = 8
+    RESERVED_KEY = 9
 
     @property
     def text(self) -> str:
@@ -45,6 +46,7 @@ _CAUSE_TEXTS = {
     Cause.NULL_VALUE: "NULL in a column that is not nullable",
     Cause.NAN_KEY: "NaN in the partition key",
     Cause.DUPLICATE_KEY: "duplicate key",
+    Cause.RESERVED_KEY: "key reserved by a load under way",
 }
 
 DATE_MIN, DATE_MAX = -719_162, 2_932_896

@@ -22,7 +22,7 @@ from crescando.engine.functions import Cause
 from crescando.engine.group import Group
 from crescando.engine.index import PointIndex
 from crescando.engine.kernels.texts import mix
-from crescando.engine.keys import I64, order_keys
+from crescando.engine.keys import I64, Mask, order_keys
 from crescando.engine.partition import ring_positions
 from crescando.engine.segment import Block
 from crescando.engine.statement import Column, Kind
@@ -63,7 +63,9 @@ class Incoming:
     missing_not_null : bool
         Whether a column that is not nullable is not given, so that no row can be born.
     slot : ndarray of int64
-        Key group of each acceptable row; filled in by `assign_slots`.
+        Key group of each acceptable row; filled in by `KeySlots`.
+    reserved : ndarray of bool, or None
+        Whose keys loads have reserved, so that they cannot be born; None if no acceptable row's is.
     """
 
     group: Group
@@ -74,6 +76,7 @@ class Incoming:
     error: Errors
     missing_not_null: bool
     slot: I64
+    reserved: Mask | None = None
 
 
 def arrive(group: Group, table: Table, arcs: Sequence[KeyRange]) -> Incoming:
@@ -102,7 +105,7 @@ def arrive(group: Group, table: Table, arcs: Sequence[KeyRange]) -> Incoming:
         step = group.members.step[operation]
         values[HIDDEN_ORDINAL] = Value(DataType.INT64, ordinal[owned] + np.maximum(step, 0) * STEP_ROWS)
     missing = any(not c.nullable for c in schema.columns if c.id not in values)
-    error = _row_errors(table, values, len(operation), missing and shape.kind is Kind.INSERT)
+    error = row_errors(table, values, len(operation), missing and shape.kind is Kind.INSERT)
     return Incoming(
         group, operation, values, position[owned], arc[owned], error, missing, np.full(len(operation), -1)
     )
@@ -143,7 +146,8 @@ def own(column: Column, rows: I64 | slice, pool: Pool | None) -> Value:
     return Value(column.type, codes.take(values), valid, None, pool)
 
 
-def _row_errors(table: Table, values: dict[int, Value], n_rows: int, missing: bool) -> Errors:
+def row_errors(table: Table, values: dict[int, Value], n_rows: int, missing: bool = False) -> Errors:
+    """Give the cause of each row that no state of the table could accept, else 0."""
     error: Errors | None = None
     for column in table.schema.columns:
         value = values.get(column.id)
@@ -193,16 +197,22 @@ class KeySlots:
         for rows, kept in zip(incoming, accepted, strict=True):
             rows.slot[kept] = slots[start : start + len(kept)]
             start += len(kept)
-        self._words = [_words(key) for key in self.keys]
-        if self._unique:
-            self._index = PointIndex(_fingerprint(self._words), np.arange(self.n_slots))
+        self._index = KeyIndex(self._key_ids, self.keys) if self._unique else None
+        self.any_reserved = False
+        reserved = np.zeros(self.n_slots, np.bool_)
+        for block in table.reserved_blocks():
+            reserved[self.find(block)[1]] = True
+        if reserved.any():
+            self.any_reserved = True
+            for rows in incoming:
+                rows.reserved = (rows.error == 0) & reserved[rows.slot]
 
     def _number(self) -> tuple[I64, I64]:
         """Give the first row of each distinct key, and each row's key number."""
         n_rows = len(self.arc)
         if not self._unique:
             return np.arange(n_rows), np.arange(n_rows)
-        words = [_words(key) for key in self.keys]
+        words = [key_words(key) for key in self.keys]
         order = np.argsort(words[0], kind="stable") if len(words) == 1 else np.lexsort(words)
         fresh = np.zeros(n_rows, np.bool_)
         fresh[:1] = True
@@ -221,12 +231,33 @@ class KeySlots:
 
     def find(self, block: Block) -> tuple[I64, I64]:
         """Give the rows of a block that have one of the keys, and the key's slot."""
-        if not self._unique or self.n_slots == 0:
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        words = [_words(block.column(key)) for key in self._key_ids]
+        return (_NOTHING, _NOTHING) if self._index is None else self._index.find(block)
+
+
+class KeyIndex:
+    """Keys of a table, to be met by its rows.
+
+    Parameters
+    ----------
+    key_ids : sequence of int
+    keys : sequence of Value, each of shape (n,)
+        Texts in the table's pools; no key comes twice.
+    """
+
+    def __init__(self, key_ids: Sequence[int], keys: Sequence[Value]) -> None:
+        self._key_ids = key_ids
+        self._words = [key_words(key) for key in keys]
+        self._n_keys = len(self._words[0])
+        self._index = PointIndex(_fingerprint(self._words), np.arange(self._n_keys))
+
+    def find(self, block: Block) -> tuple[I64, I64]:
+        """Give the living rows of a block that have one of the keys, and which; no row comes twice."""
+        if self._n_keys == 0:
+            return _NOTHING, _NOTHING
+        words = [key_words(block.column(key)) for key in self._key_ids]
         pairs = list(self._index.probe(_fingerprint(words)))
         if not pairs:
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+            return _NOTHING, _NOTHING
         rows = np.concatenate([pair[0] for pair in pairs])
         slots = np.concatenate([pair[1] for pair in pairs])
         same = np.ones(len(rows), np.bool_)
@@ -238,7 +269,10 @@ class KeySlots:
         return rows[same], slots[same]
 
 
-def _words(key: Value) -> I64:
+_NOTHING: I64 = np.zeros(0, np.int64)
+
+
+def key_words(key: Value) -> I64:
     """Give integers that are equal where key values are; strings are codes of one pool."""
     if key.type.is_textual:
         return key.data.astype(np.int64)

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from crescando.engine.keys import I64, Mask
+from crescando.engine.loads import LoadStep
 from crescando.engine.statement import Column, Operation, Shape
 from crescando.errors import StatementError
 from crescando.types import ProcessId, Scope
@@ -130,10 +131,13 @@ def _alone(part: Part) -> Sequence[Operation]:
     return part.split() if isinstance(part, Operations) else part
 
 
-Entry = Operation | Operations | Interleaved
+Plain = Operation | Operations | Interleaved
+"""What reads or writes visible rows."""
+
+Entry = Plain | LoadStep
 
 
-def singles(entries: Iterable[Entry]) -> list[Operation]:
+def singles(entries: Iterable[Plain]) -> list[Operation]:
     """Give the operations of a batch one by one."""
     found: list[Operation] = []
     for entry in entries:
@@ -146,7 +150,7 @@ def singles(entries: Iterable[Entry]) -> list[Operation]:
 
 def last_position(entry: Entry) -> int:
     """Give the position of an entry's last operation."""
-    if isinstance(entry, Operation):
+    if isinstance(entry, (Operation, LoadStep)):
         return entry.position
     if isinstance(entry, Operations):
         return int(entry.position[-1])
@@ -247,7 +251,7 @@ class _Bunch:
     given: list[list[Operation] | Operations] = field(default_factory=list)
 
 
-def by_shape(entries: Sequence[Entry]) -> list[tuple[Shape, Members]]:
+def by_shape(entries: Sequence[Plain]) -> list[tuple[Shape, Members]]:
     """Give the operations of a batch, shape by shape in the order of first occurrence.
 
     Shapes are told apart by identity: a shape that comes twice as two objects

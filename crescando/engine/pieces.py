@@ -18,14 +18,17 @@ import numpy as np
 from crescando.engine.base import Piece
 from crescando.engine.dictionary import Pool
 from crescando.engine.export import Extract, extract, gather
+from crescando.engine.holding import Holding
 from crescando.engine.incoming import own
 from crescando.engine.keys import Mask
+from crescando.engine.loads import LoadRecords
 from crescando.engine.segment import Still
 from crescando.engine.statement import PHYSICAL, Column
 from crescando.engine.table import Table
-from crescando.engine.validate import validate_piece
+from crescando.engine.validate import validate_piece, validate_staged
 from crescando.engine.values import Value, distinct_codes
 from crescando.errors import InvariantError
+from crescando.schema import TableSchema
 from crescando.types import Scope
 
 PIECE_BYTES = 1 << 20
@@ -52,22 +55,24 @@ class _Run(NamedTuple):
         return extract(self.still, self.scope, self.start, self.stop)
 
 
-class TableImage:
-    """The rows of a table in some ring ranges, as they were.
+class RowsImage:
+    """The rows of a table in some ring ranges, visible ones or those that a load has staged, as they were.
 
     Parameters
     ----------
-    table : Table
+    schema : TableSchema
+    rows : Holding
+        The table's own.
     scope : Scope
+    load : str
+        By which load they are staged; empty if they are visible.
     """
 
-    def __init__(self, table: Table, scope: Scope) -> None:
-        self._table, self._version = table.schema.id, table.schema.version
-        self._types = [(c.id, c.type) for c in table.schema.columns]
-        if not table.schema.primary_key:
-            self._types += [(key_id, table.types[key_id]) for key_id in table.key_ids]
-        self._pools = dict(table.pools)
-        chosen = [(segment.still(), within) for segment, within in table.chosen(scope) if segment.n_rows]
+    def __init__(self, schema: TableSchema, rows: Holding, scope: Scope, load: str = "") -> None:
+        self._table, self._version, self._load = schema.id, schema.version, load
+        self._types = rows.kinds
+        self._pools = {i: pool for i, pool in rows.pools.items() if i in rows.types}
+        chosen = [(segment.still(), within) for segment, within in rows.chosen(scope) if segment.n_rows]
         self.stills = [still for still, _ in chosen]
         self.n_rows = 0
         plain = 8 + sum(PHYSICAL[kind].itemsize + 1 for _, kind in self._types)
@@ -154,7 +159,7 @@ class TableImage:
             codes = np.zeros(len(values), np.int32)
             codes[here] = places
             columns.append(Column(kind, codes, valid, pool.texts.take(used)))
-        return Piece(self._table, self._version, position, tuple(columns))
+        return Piece(self._table, self._version, position, tuple(columns), self._load)
 
 
 class ScanImage:
@@ -164,19 +169,29 @@ class ScanImage:
     ----------
     tables : iterable of Table
     scope : Scope
+    records : LoadRecords
     """
 
-    def __init__(self, tables: Iterable[Table], scope: Scope) -> None:
-        self._tables = [TableImage(table, scope) for table in tables]
+    def __init__(self, tables: Iterable[Table], scope: Scope, records: LoadRecords) -> None:
+        self._head = [] if records.is_empty else [Piece(0, 0, np.zeros(0, np.uint64), (), records=records)]
+        self._tables = []
+        for table in tables:
+            self._tables.append(RowsImage(table.schema, table, scope))
+            for load, hidden in table.hidden.items():
+                self._tables.append(RowsImage(table.schema, hidden, scope, load))
         self._firsts = np.cumsum([0, *(len(each.pieces) for each in self._tables)])
         self.n_rows = sum(each.n_rows for each in self._tables)
         self.n_bytes = sum(each.n_bytes for each in self._tables)
-        self.n_pieces = int(self._firsts[-1])
+        self.n_pieces = len(self._head) + int(self._firsts[-1])
+        self._is_closed = False
 
     def piece(self, index: int) -> Piece:
         """Give some of the rows; see `engine.base.Image.piece`."""
-        if not 0 <= index < self.n_pieces or not self._tables:
+        if not 0 <= index < self.n_pieces or self._is_closed:
             raise InvariantError(f"an open image of {self.n_pieces} pieces was asked for number {index}")
+        if index < len(self._head):
+            return self._head[index]
+        index -= len(self._head)
         table = int(np.searchsorted(self._firsts, index, side="right")) - 1
         return self._tables[table].piece(index - int(self._firsts[table]))
 
@@ -186,6 +201,7 @@ class ScanImage:
             for still in table.stills:
                 still.close()
         self._tables = []
+        self._is_closed = True
 
     def array_bytes(self) -> dict[int, int]:
         """Give what its rows take in each array, by the array's id."""
@@ -202,13 +218,18 @@ def take_in(table: Table, piece: Piece) -> None:
     Raises
     ------
     InvariantError
-        If it does not fit the schema, or has rows outside the table's arcs.
+        If it does not fit the schema, has rows outside the table's arcs, or is of a load that is not known.
     """
     schema = table.schema
-    validate_piece(piece, schema)
-    column_ids = [column.id for column in schema.columns]
-    if not schema.primary_key:
-        column_ids += table.key_ids
+    target: Holding = table
+    if piece.load:
+        hidden = table.hidden.get(piece.load)
+        if hidden is None:
+            raise InvariantError(f"rows of load {piece.load!r} came, which is not open")
+        validate_staged(piece, schema, hidden.kinds)
+        target = hidden
+    else:
+        validate_piece(piece, schema)
     arcs = table.arc_of(piece.position)
     if len(arcs) and int(arcs.min()) < 0:
         raise InvariantError(
@@ -216,9 +237,9 @@ def take_in(table: Table, piece: Piece) -> None:
         )
     values: dict[int, Value] = {
         column_id: own(column, slice(None), table.pools.get(column_id))
-        for column_id, column in zip(column_ids, piece.columns, strict=True)
+        for (column_id, _), column in zip(target.kinds, piece.columns, strict=True)
     }
-    table.take_in(arcs, values, piece.position)
+    target.take_in(arcs, values, piece.position)
 
 
 def _chunks(still: Still, scope: Scope | None, n_rows: int) -> Iterator[tuple[int, int, int]]:

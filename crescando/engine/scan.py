@@ -8,7 +8,7 @@ sends is checked here, before anything runs; a faulty operation fails alone.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from crescando.engine.answers import Answers
 from crescando.engine.arcs import check_held, checked_arcs
-from crescando.engine.base import Cancelled, Engine, Explained, Piece, Results
+from crescando.engine.base import Cancelled, Engine, Explained, Failed, Piece, Results
 from crescando.engine.constants import Constants
 from crescando.engine.cycle import WIDE_BLOCK_ROWS, Cycle
 from crescando.engine.digest import digest_columns
@@ -25,15 +25,18 @@ from crescando.engine.explain import explain
 from crescando.engine.export import export_columns
 from crescando.engine.group import Group, cover
 from crescando.engine.keys import Mask
-from crescando.engine.operations import Entry, Members, by_shape, last_position, merge
+from crescando.engine.loads import Begin, LoadStep, Stage
+from crescando.engine.operations import Entry, Members, Plain, by_shape, last_position, merge
 from crescando.engine.parallel import IN_TURN, Workers
 from crescando.engine.pieces import ScanImage, take_in
 from crescando.engine.plan import Plan, make_plan
 from crescando.engine.reader import Reader
+from crescando.engine.staging import Loads
 from crescando.engine.statement import Column, Shape
 from crescando.engine.table import Table
 from crescando.engine.validate import StaleShape, validate_parameters
 from crescando.engine.writer import Tally
+from crescando.engine.written import Written
 from crescando.errors import InvariantError, StatementError
 from crescando.schema import TableSchema
 from crescando.types import NO_POSITION, KeyRange, Scope
@@ -75,12 +78,14 @@ class ScanEngine:
         self._main: ScanEngine | None = None
         self._images: tuple[weakref.ref[ScanImage], ...] = ()
         self._untidy: set[int] = set()
+        self._loads = Loads(self._tables)
 
     def set_arcs(self, arcs: Sequence[KeyRange]) -> None:
         """State the ring arcs whose rows this engine holds; see `engine.base.Engine.set_arcs`."""
         self._arcs = checked_arcs(arcs)
         for table in self._tables.values():
             table.set_arcs(self._arcs)
+        self._loads.set_arcs(self._arcs)
         self._untidy.update(self._tables)
 
     def beside(self, arcs: Sequence[KeyRange]) -> ScanEngine:
@@ -98,6 +103,9 @@ class ScanEngine:
 
     def take_in(self, piece: Piece) -> None:
         """Add rows that another process's engine held; see `engine.base.Engine.take_in`."""
+        if piece.records is not None:
+            self._loads.take(piece.records)
+            return
         table = self._tables.get(piece.table)
         if table is None:
             raise InvariantError(f"a piece of table {piece.table} came, which does not exist")
@@ -110,16 +118,18 @@ class ScanEngine:
         if other._tables.keys() != self._tables.keys():
             raise InvariantError("the engine beside has not caught up: it has other tables")
         arcs = checked_arcs(sorted((*self._arcs, *other._arcs)))
+        self._loads.merge(other._loads)
         for table_id, table in self._tables.items():
             table.adopt(other._tables[table_id])
         self._arcs = arcs
+        self._loads.set_arcs(arcs)
         self._images += other._images
         other._tables, other._arcs, other._main = {}, (), None
 
     def image(self, scope: Scope) -> ScanImage:
         """Take an image of the rows in some ring ranges; see `engine.base.Engine.image`."""
         check_held(scope, self._arcs)
-        image = ScanImage(self._tables.values(), scope)
+        image = ScanImage(self._tables.values(), scope, self._loads.records())
         self._images = (*(each for each in self._images if each() is not None), weakref.ref(image))
         return image
 
@@ -152,7 +162,42 @@ class ScanEngine:
             return []
         if self._untidy:
             self._tidy_up(self._untidy.pop())
-        answers = Answers(list(map(attrgetter("sender"), operations)))
+        results: list[Results] = []
+        for plain, told in self._stretches(operations):
+            results += self._execute_plain(plain, told, cancelled)
+        return results
+
+    def _stretches(
+        self, operations: Sequence[Entry]
+    ) -> Iterator[tuple[list[Plain], list[tuple[LoadStep, Written | Failed]]]]:
+        """Give what shares a pass, with the steps of loads that are executed beside it and what they did.
+
+        A step that no visible row depends on hinders no pass.
+        """
+        plain: list[Plain] = []
+        told: list[tuple[LoadStep, Written | Failed]] = []
+        for entry in operations:
+            if not isinstance(entry, LoadStep):
+                plain.append(entry)
+                continue
+            if plain and not isinstance(entry.work, (Begin, Stage)):
+                yield plain, told
+                plain, told = [], []
+            told.append((entry, self._loads.execute(entry)))
+        if plain or told:
+            yield plain, told
+
+    def _execute_plain(
+        self,
+        operations: list[Plain],
+        told: list[tuple[LoadStep, Written | Failed]],
+        cancelled: Cancelled | None,
+    ) -> list[Results]:
+        """Execute what shares a pass."""
+        senders = [*map(attrgetter("sender"), operations), *(step.sender for step, _ in told)]
+        answers = Answers(senders)
+        for step, outcome in told:
+            answers.loaded(step.sender, outcome)
         by_table: dict[int, list[tuple[Shape, Members]]] = {}
         n_operations = 0
         for shape, members in by_shape(operations):
@@ -171,7 +216,8 @@ class ScanEngine:
             kept = _without(groups, refused) if refused else groups
             if kept:
                 self._execute_on(table, kept, n_operations, answers, cancelled)
-        self._executed = last_position(operations[-1])
+        last = (*map(last_position, operations[-1:]), *(step.position for step, _ in told[-1:]))
+        self._executed = max(last)
         self._count(n_operations)
         return answers.results(self._executed)
 
@@ -202,6 +248,10 @@ class ScanEngine:
         """Give the order-free digest of the logical rows in a ring range."""
         return digest_columns(self.export(table, key_range))
 
+    def digest_loads(self, key_range: KeyRange) -> bytes:
+        """Give the digest of what loads have staged; see `engine.base.Engine.digest_loads`."""
+        return self._loads.digest(key_range)
+
     def export(self, table: int, key_range: KeyRange) -> tuple[Column, ...]:
         """Give all columns, in the schema's order, of the rows in a ring range.
 
@@ -220,6 +270,8 @@ class ScanEngine:
         tables = list(self._tables.values())
         return {
             "rows": sum(table.n_rows for table in tables),
+            "staged_rows": sum(table.n_hidden for table in tables),
+            "loads": self._loads.n_open,
             "bytes": sum(table.n_bytes for table in tables) + self._image_bytes(),
             **self._counters,
             "compactions": sum(table.n_compactions for table in tables),

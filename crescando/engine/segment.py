@@ -238,6 +238,11 @@ class Segment(Stored):
         self.n_rows += len(some)
         return len(some)
 
+    @property
+    def is_sparse(self) -> bool:
+        """Whether so many rows are dead that the others should move together."""
+        return self.n_dead * 4 > self.n_rows
+
     def compact(self) -> None:
         """Move the live rows together."""
         if not self.n_dead:

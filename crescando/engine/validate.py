@@ -17,6 +17,7 @@ import numpy as np
 from crescando.engine.base import Piece
 from crescando.engine.constants import is_single
 from crescando.engine.functions import CAST, OPERATORS, aggregate_type, is_assignable, result_type
+from crescando.engine.loads import Begin, LoadWrite
 from crescando.engine.statement import (
     PHYSICAL,
     Apply,
@@ -87,7 +88,7 @@ def validate_parameters(shape: Shape, schema: TableSchema, parameters: tuple[Any
         If a parameter is missing, or has another type than the shape states.
     """
     if shape.kind in (Kind.INSERT, Kind.UPSERT):
-        _validate_rows(shape, schema, parameters)
+        validate_rows(shape.columns, schema, parameters)
         return
     for parameter in parameters_of(shape):
         if parameter.index >= len(parameters):
@@ -164,11 +165,20 @@ def _validate_scalar(parameter: Parameter, value: Any) -> None:
         raise TypeMismatchError(f"parameter {parameter.index} does not fit {parameter.type.value}")
 
 
-def _validate_rows(shape: Shape, schema: TableSchema, parameters: tuple[Any, ...]) -> None:
-    if len(parameters) != len(shape.columns):
-        raise StatementError(f"{len(shape.columns)} columns are named and {len(parameters)} given")
+def validate_rows(column_ids: tuple[int, ...], schema: TableSchema, parameters: tuple[Any, ...]) -> None:
+    """Check the columns of some rows.
+
+    Raises
+    ------
+    StaleShape
+        If the schema lacks one.
+    StatementError
+        If they are not of its types, or of different lengths.
+    """
+    if len(parameters) != len(column_ids):
+        raise StatementError(f"{len(column_ids)} columns are named and {len(parameters)} given")
     length = None
-    for column_id, values in zip(shape.columns, parameters, strict=True):
+    for column_id, values in zip(column_ids, parameters, strict=True):
         definition = schema.column_by_id(column_id)
         if definition is None:
             raise StaleShape(f"column {column_id} does not exist")
@@ -189,13 +199,34 @@ def validate_piece(piece: Piece, schema: TableSchema) -> None:
         If it follows another version of the schema, or its columns are not those of this one.
     """
     what = f"a piece of table {schema.name!r}"
+    _check_version(what, piece, schema)
+    kinds = [(column.name, column.type) for column in schema.columns]
+    if not schema.primary_key:
+        kinds += [("hidden key", DataType.INT64)] * 2
+    _validate_kinds(what, piece, kinds)
+
+
+def validate_staged(piece: Piece, schema: TableSchema, kinds: list[tuple[int, DataType]]) -> None:
+    """Check rows that a load has staged in another process's engine, whose columns are of some ids and types.
+
+    Raises
+    ------
+    InvariantError
+        If it follows another version of the schema, or its columns are not those.
+    """
+    what = f"a staged piece of table {schema.name!r}"
+    _check_version(what, piece, schema)
+    _validate_kinds(what, piece, [(str(column_id), kind) for column_id, kind in kinds])
+
+
+def _check_version(what: str, piece: Piece, schema: TableSchema) -> None:
     if piece.version != schema.version:
         raise InvariantError(
             f"{what} follows version {piece.version} of the schema, where {schema.version} is in force"
         )
-    kinds = [(column.name, column.type) for column in schema.columns]
-    if not schema.primary_key:
-        kinds += [("hidden key", DataType.INT64)] * 2
+
+
+def _validate_kinds(what: str, piece: Piece, kinds: list[tuple[str, DataType]]) -> None:
     positions, columns = piece.position, piece.columns
     if len(columns) != len(kinds) or positions.dtype != np.uint64 or positions.ndim != 1:
         raise InvariantError(f"{what} has {len(columns)} columns of {len(kinds)}, or no ring positions")
@@ -225,6 +256,40 @@ def _validate_column(name: str, column: Column) -> None:
     codes = values if valid is None else values[valid]
     if len(codes) and (int(codes.min()) < 0 or int(codes.max()) >= len(column.dictionary)):
         raise TypeMismatchError(f"column {name!r} has codes outside its dictionary")
+
+
+def validate_load(begin: Begin, schema: TableSchema) -> None:
+    """Check what a load is to give of a table.
+
+    Raises
+    ------
+    StaleShape
+        If the schema lacks one of its columns.
+    StatementError
+        If a row could not be what the load says.
+    """
+    if len(set(begin.columns)) != len(begin.columns):
+        raise StatementError("a column is given twice")
+    given = set()
+    for column_id in begin.columns:
+        column = schema.column_by_id(column_id)
+        if column is None:
+            raise StaleShape(f"column {column_id} does not exist")
+        given.add(column.name)
+    name, write = f"table {schema.name!r}", begin.write
+    missing = schema.key_columns - given
+    if missing:
+        raise StatementError(f"key column {min(missing)!r} of {name} is not given")
+    if not schema.primary_key and write not in (LoadWrite.INSERT, LoadWrite.OVERWRITE):
+        raise StatementError(f"{name} has no primary key to {write.value} by")
+    if write is LoadWrite.DELETE and given != schema.key_columns:
+        raise StatementError(f"rows of {name} are deleted by their keys; other columns are not given")
+    if write is LoadWrite.UPDATE and given == schema.key_columns:
+        raise StatementError(f"nothing but keys of {name} is given, which are not updated")
+    if write in (LoadWrite.INSERT, LoadWrite.OVERWRITE):
+        lacking = [each.name for each in schema.columns if not each.nullable and each.name not in given]
+        if lacking:
+            raise StatementError(f"column {lacking[0]!r} of {name} is not nullable and not given")
 
 
 class _Walk:

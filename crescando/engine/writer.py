@@ -222,6 +222,8 @@ class Writer:
             causes[alive] = Cause.DUPLICATE_KEY
         elif rows.missing_not_null:
             causes[~alive] = Cause.NULL_VALUE
+        if rows.reserved is not None:
+            causes[~alive & rows.reserved[places] & (causes == 0)] = Cause.RESERVED_KEY
         if causes.any():
             bad = causes.nonzero()[0]
             self.reject(group, images[bad], operations[bad], causes[bad])

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TypeVar
 
 from crescando.engine.base import Engine, Image, Piece, Results
+from crescando.engine.loads import LoadStep
 from crescando.engine.operations import Entry, Interleaved, Operations, Part
 from crescando.engine.statement import Kind
 from crescando.errors import InvariantError
@@ -467,6 +468,9 @@ def _replay(area: _Area, engine: Engine, operations_max: int) -> list[Results]:
 def writes_of(entries: Iterable[Entry]) -> Iterable[Entry]:
     """Give what changes anything of what was executed, in the same order."""
     for entry in entries:
+        if isinstance(entry, LoadStep):
+            yield entry
+            continue
         if not isinstance(entry, Interleaved):
             if entry.shape.kind is not _READ:
                 yield entry

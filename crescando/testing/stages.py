@@ -228,7 +228,7 @@ class WatchedImage:
         self._cuts = [
             (index, start)
             for index in range(inner.n_pieces)
-            for start in range(0, len(inner.piece(index).position), PIECE_ROWS)
+            for start in range(0, max(len(inner.piece(index).position), 1), PIECE_ROWS)
         ]
         if copy is not None:
             stages.expect_pieces(*copy, self.n_pieces)
@@ -260,7 +260,7 @@ class WatchedImage:
             )
             for column in piece.columns
         )
-        return Piece(piece.table, piece.version, piece.position[rows], columns)
+        return msgspec.structs.replace(piece, position=piece.position[rows], columns=columns)
 
     def close(self) -> None:
         self.inner.close()

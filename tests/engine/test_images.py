@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from crescando.engine import pieces
+from crescando.engine import holding, pieces
 from crescando.engine import table as tables
 from crescando.engine.base import Image
 from crescando.engine.digest import combine, digest_columns
@@ -173,7 +173,7 @@ class TestPieces:
         assert digest_of(image) == bench.engine.digest(1, FULL_RING)
 
     def test_rows_of_many_small_segments_share_a_piece(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(tables, "SEGMENT_ROWS_MAX", 256)
+        monkeypatch.setattr(holding, "SEGMENT_ROWS_MAX", 256)
         bench = loaded(5_000)
         assert len(bench.engine._tables[1].segments[0]) > 10
         assert bench.engine.image((FULL_RING,)).n_pieces == 1
@@ -348,8 +348,8 @@ class TestCutting:
         assert {segment.arc for segment in pieces_of_high} == {0}
 
     def test_rows_are_divided_a_segment_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(tables, "SEGMENT_ROWS_MAX", 512)
-        monkeypatch.setattr(tables, "SMALL_ROWS", 0)
+        monkeypatch.setattr(holding, "SEGMENT_ROWS_MAX", 512)
+        monkeypatch.setattr(holding, "SMALL_ROWS", 0)
         tracemalloc.start()
         try:
             bench = Bench(declare(*((f"x{place}", INT64) for place in range(40))))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crescando.engine import arcs, pieces
+from crescando.engine import arcs, holding, pieces
 from crescando.engine import segment as segments
 from crescando.engine import table as tables
 from crescando.engine.kv import pieces as kv_pieces
@@ -32,8 +32,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kv_pieces, "PIECE_BYTES", 16_384)
     monkeypatch.setattr(pieces, "CHUNK_ROWS", 8)
     monkeypatch.setattr(tables, "POOL_TEXTS_MIN", 4)
-    monkeypatch.setattr(tables, "SEGMENT_ROWS_MAX", 64)
-    monkeypatch.setattr(tables, "SEGMENT_ROWS_MIN", 16)
+    monkeypatch.setattr(holding, "SEGMENT_ROWS_MAX", 64)
+    monkeypatch.setattr(holding, "SEGMENT_ROWS_MIN", 16)
 
 
 def play(seed: int, kind: str, n_batches: int = N_BATCHES) -> Counted:
@@ -162,7 +162,7 @@ def border_nowhere(patch: pytest.MonkeyPatch) -> None:
         found[np.isin(position, highs) & (position < (1 << 64) - 1)] = -1
         return found
 
-    patch.setattr(tables, "arc_of", planted)
+    patch.setattr(holding, "arc_of", planted)
 
 
 def dead_rows_live(patch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crescando.engine import index, match, order
-from crescando.engine import table as tables
+from crescando.engine import holding, index, match, order
 from crescando.engine.functions import DATE_MAX, TEXT_MAX
 from crescando.engine.scan import ScanEngine
 from crescando.engine.statement import (
@@ -300,7 +299,7 @@ def test_rows_that_outlive_their_neighbours_do_not_keep_their_segments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One row in a hundred stays for ever: memory goes with the rows, not with all there ever were."""
-    monkeypatch.setattr(tables, "SEGMENT_ROWS_MAX", 1_024)
+    monkeypatch.setattr(holding, "SEGMENT_ROWS_MAX", 1_024)
     bench = Bench(table(("x", INT64), ("s", STRING)), block_rows=512)
     k = bench.col("k")
     passing = apply("<>", apply("%", k, par(0, INT64)), par(1, INT64))

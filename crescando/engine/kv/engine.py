@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,12 @@ from crescando.engine.base import (
 )
 from crescando.engine.constants import as_value
 from crescando.engine.digest import digest_columns
+from crescando.engine.kv.loads import KvLoads
 from crescando.engine.kv.operators import canonical
 from crescando.engine.kv.pieces import VALUE_BYTES, KvImage, take_in
 from crescando.engine.kv.table import KvTable, ReadError
-from crescando.engine.operations import Entry, singles
+from crescando.engine.loads import LoadStep
+from crescando.engine.operations import Entry, last_position, singles
 from crescando.engine.plan import Plan, make_plan
 from crescando.engine.statement import Column, Kind, Operation, Shape
 from crescando.engine.transactions import Transactions, units
@@ -57,12 +60,14 @@ class KvEngine:
         self._plans: dict[tuple[bytes, int], Plan | Exception] = {}
         self._counters = dict.fromkeys(_COUNTERS, 0)
         self._main: KvEngine | None = None
+        self._loads = KvLoads(self._tables)
 
     def set_arcs(self, arcs: Sequence[KeyRange]) -> None:
         """State the ring arcs whose rows this engine holds; see `engine.base.Engine.set_arcs`."""
         self._arcs = checked_arcs(arcs)
         for table in self._tables.values():
             table.set_arcs(self._arcs)
+        self._loads.set_arcs(self._arcs)
 
     def beside(self, arcs: Sequence[KeyRange]) -> KvEngine:
         """Give an engine for further arcs; see `engine.base.Engine.beside`."""
@@ -77,9 +82,15 @@ class KvEngine:
 
     def take_in(self, piece: Piece) -> None:
         """Add rows that another process's engine held; see `engine.base.Engine.take_in`."""
+        if piece.records is not None:
+            self._loads.take(piece.records)
+            return
         table = self._tables.get(piece.table)
         if table is None:
             raise InvariantError(f"a piece of table {piece.table} came, which does not exist")
+        if piece.load:
+            self._loads.take_in(piece)
+            return
         take_in(table, piece)
 
     def adopt(self, other: Engine) -> None:
@@ -89,19 +100,21 @@ class KvEngine:
         schemas, others = ({i: t.schema for i, t in each._tables.items()} for each in (self, other))
         if schemas != others:
             raise InvariantError("the engine beside has not caught up: its tables or schemas differ")
+        self._loads.merge(other._loads)
         self._arcs = checked_arcs(sorted((*self._arcs, *other._arcs)))
         for table_id, table in self._tables.items():
             table.adopt(other._tables[table_id], self._arcs)
+        self._loads.set_arcs(self._arcs)
         other._tables, other._arcs, other._main = {}, (), None
 
     def image(self, scope: Scope) -> KvImage:
         """Take an image of the rows in some ring ranges; see `engine.base.Engine.image`."""
         check_held(scope, self._arcs)
-        return KvImage(self._tables.values(), scope)
+        return KvImage(self._tables.values(), scope, self._loads)
 
     def weigh(self, scope: Scope) -> tuple[int, int]:
         """Give rows and bytes of some ranges; see `engine.base.Engine.weigh`."""
-        image = KvImage(self._tables.values(), scope)
+        image = KvImage(self._tables.values(), scope, self._loads)
         return image.n_rows, image.n_bytes
 
     def create_table(self, schema: TableSchema) -> None:
@@ -113,29 +126,43 @@ class KvEngine:
     def drop_table(self, table: int) -> None:
         """Drop a table and free its rows."""
         self._tables.pop(table, None)
+        self._loads.changed(table)
 
     def alter_table(self, schema: TableSchema) -> None:
         """Take a table's next schema; see `engine.base.Engine.alter_table`."""
         self._tables[schema.id].alter(schema)
+        self._loads.changed(schema.id)
 
     def execute(self, entries: Sequence[Entry], cancelled: Cancelled | None = None) -> list[Results]:
         """Execute operations one at a time; see `engine.base.Engine.execute`."""
-        operations = singles(entries)
-        if not operations:
+        if not entries:
             return []
         answers: dict[ProcessId, _Answers] = {}
-        for unit in units(operations):
-            sender, first = unit[0].sender, unit[0]
-            if first.shape.kind is Kind.READ and cancelled and (sender, first.number) in cancelled():
+        n_operations = 0
+        for is_load, some in groupby(entries, lambda entry: isinstance(entry, LoadStep)):
+            if is_load:
+                for step in some:
+                    assert isinstance(step, LoadStep)
+                    answers.setdefault(step.sender, _Answers()).loaded(self._loads.execute(step))
                 continue
-            told = answers.get(sender)
-            if told is None:
-                told = answers[sender] = _Answers()
-            for operation, plan in zip(unit, self._plans_of(unit, told), strict=False):
-                self._execute(operation, plan, told)
-        self._count(len(operations))
-        executed = operations[-1].position
+            operations = singles(entry for entry in some if not isinstance(entry, LoadStep))
+            n_operations += len(operations)
+            for unit in units(operations):
+                self._execute_unit(unit, answers, cancelled)
+        self._count(n_operations)
+        executed = last_position(entries[-1])
         return [told.results(sender, executed) for sender, told in answers.items()]
+
+    def _execute_unit(
+        self, unit: Sequence[Operation], answers: dict[ProcessId, _Answers], cancelled: Cancelled | None
+    ) -> None:
+        """Execute operations that are executed together."""
+        sender, first = unit[0].sender, unit[0]
+        if first.shape.kind is Kind.READ and cancelled and (sender, first.number) in cancelled():
+            return
+        told = answers.setdefault(sender, _Answers())
+        for operation, plan in zip(unit, self._plans_of(unit, told), strict=False):
+            self._execute(operation, plan, told)
 
     def explain(self, shape: Shape, parameters: tuple[Any, ...]) -> Explained:
         """Tell how an operation would be executed; see `engine.base.Engine.explain`."""
@@ -148,6 +175,10 @@ class KvEngine:
     def digest(self, table: int, key_range: KeyRange) -> bytes:
         """Give the order-free digest of the logical rows in a ring range."""
         return digest_columns(self.export(table, key_range))
+
+    def digest_loads(self, key_range: KeyRange) -> bytes:
+        """Give the digest of what loads have staged; see `engine.base.Engine.digest_loads`."""
+        return self._loads.digest(key_range)
 
     def export(self, table: int, key_range: KeyRange) -> tuple[Column, ...]:
         """Give all columns, in the schema's order, of the rows in a ring range.
@@ -167,9 +198,12 @@ class KvEngine:
     def statistics(self) -> dict[str, int]:
         """Give counters: rows, bytes (an estimate), cycles, operations, rows written, rows scanned."""
         tables = list(self._tables.values())
+        n_values = sum(len(table) * len(table.schema.columns) for table in tables)
         return {
             "rows": sum(map(len, tables)),
-            "bytes": sum(len(table) * len(table.schema.columns) * VALUE_BYTES for table in tables),
+            "staged_rows": self._loads.n_rows,
+            "loads": self._loads.n_open,
+            "bytes": VALUE_BYTES * (self._loads.n_values + n_values),
             **self._counters,
             "compactions": 0,
         }
@@ -253,6 +287,12 @@ class _Answers:
     def wrote(self, operation: Operation, counts: tuple[Count, ...]) -> None:
         step = max(operation.step, 0)
         self._written.append(Written.of(operation.number, operation.position, counts, step))
+
+    def loaded(self, outcome: Written | Failed) -> None:
+        if isinstance(outcome, Failed):
+            self._failed.append(outcome)
+        else:
+            self._written.append(outcome)
 
     def refuse(self, operation: Operation, fault: Exception) -> None:
         self.fail(operation, "schema" if isinstance(fault, StaleShape) else "invalid", str(fault))

@@ -9,6 +9,7 @@ import numpy as np
 
 from crescando.engine.base import Piece
 from crescando.engine.constants import as_value
+from crescando.engine.kv.loads import KvLoads
 from crescando.engine.kv.table import KvTable, Row
 from crescando.engine.validate import validate_piece
 from crescando.engine.values import to_column
@@ -33,9 +34,13 @@ class KvImage:
     ----------
     tables : iterable of KvTable
     scope : Scope
+    loads : KvLoads
     """
 
-    def __init__(self, tables: Iterable[KvTable], scope: Scope) -> None:
+    def __init__(self, tables: Iterable[KvTable], scope: Scope, loads: KvLoads) -> None:
+        records = loads.records()
+        self._head = [] if records.is_empty else [Piece(0, 0, np.zeros(0, np.uint64), (), records=records)]
+        self._staged = loads.pieces(scope)
         self._pieces: list[tuple[TableSchema, list[_Kept]]] = []
         self.n_rows = self.n_bytes = 0
         for table in tables:
@@ -43,12 +48,24 @@ class KvImage:
             self._pieces += ((table.schema, some) for some in _cut(kept))
             self.n_rows += len(kept)
             self.n_bytes += sum(map(_weight, kept))
-        self.n_pieces = len(self._pieces)
+        for _, _, hidden in self._staged:
+            self.n_rows += len(hidden.rows)
+            self.n_bytes += VALUE_BYTES * hidden.n_values
+        self.n_pieces = len(self._head) + len(self._pieces) + len(self._staged)
+        self._is_closed = False
 
     def piece(self, index: int) -> Piece:
         """Give some of the rows; see `engine.base.Image.piece`."""
-        if not 0 <= index < len(self._pieces):
+        if not 0 <= index < self.n_pieces or self._is_closed:
             raise InvariantError(f"an open image of {self.n_pieces} pieces was asked for number {index}")
+        if index < len(self._head):
+            return self._head[index]
+        index -= len(self._head)
+        if index >= len(self._pieces):
+            schema, load, hidden = self._staged[index - len(self._pieces)]
+            places = list(hidden.rows)
+            ring = np.array([at[2] for at in places], np.uint64)
+            return Piece(schema.id, schema.version, ring, hidden.columns(schema, places), load)
         schema, kept = self._pieces[index]
         kinds = [column.type for column in schema.columns]
         rows: Sequence[Sequence[Any]] = [values for values, _, _ in kept]
@@ -63,7 +80,8 @@ class KvImage:
 
     def close(self) -> None:
         """Let go of the rows; see `engine.base.Image.close`."""
-        self._pieces = []
+        self._pieces, self._staged = [], []
+        self._is_closed = True
 
 
 def take_in(table: KvTable, piece: Piece) -> None:

@@ -9,7 +9,7 @@ smallest cause counts, of several rows the smallest key is told.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,9 +121,15 @@ class KvTable:
         With catalog ids.
     arcs : sequence of KeyRange
         Disjoint and ascending.
+
+    Attributes
+    ----------
+    reserved : set of Key
+        Keys that no insert or upsert may bring, as `identity` gives them.
     """
 
     def __init__(self, schema: TableSchema, arcs: Sequence[KeyRange]) -> None:
+        self.reserved: set[Key] = set()
         self._rows: dict[Key, Row] = {}
         self._take(schema)
         self.set_arcs(arcs)
@@ -148,7 +154,7 @@ class KvTable:
             raise InvariantError(
                 f"rows of table {self.schema.name!r} lie outside the arcs that they should lie in"
             )
-        self._rows.update((_identity(row.key), row) for row in rows)
+        self._rows.update((identity(row.key), row) for row in rows)
 
     def adopt(self, other: KvTable, arcs: Sequence[KeyRange]) -> None:
         """Take over the rows of another table, which lie in others of the arcs."""
@@ -220,7 +226,7 @@ class KvTable:
             for row, truth in self._matching(plan, operation):
                 cause = truth if type(truth) is Cause else None
                 if cause is None:
-                    del self._rows[_identity(row.key)]
+                    del self._rows[identity(row.key)]
                 tally.add(self._arc_of(row.position), row.key, cause, before=row.values)
         else:
             self._update(plan, operation, tally)
@@ -245,7 +251,7 @@ class KvTable:
             key_constant(self.schema.columns[place].type, number_of(each.type, parameters[each.index]))
             for place, each in zip(self._key_places, wanted, strict=True)
         )
-        row = self._rows.get(_identity(tuple(folded)))
+        row = self._rows.get(identity(tuple(folded)))
         if row is not None:
             yield row
 
@@ -299,14 +305,14 @@ class KvTable:
             if lacks_value and operation.shape.kind is Kind.INSERT:
                 # The only cause above this one is a NaN key's.
                 cause = Cause.NULL_VALUE if cause is None else min(cause, Cause.NULL_VALUE)
-            known = self._rows.get(_identity(key))
+            known = self._rows.get(identity(key))
             before = None if known is None else known.values
             row = Row(values, key, position)
             if cause is None:
-                cause = self._place(operation, row, given, lacks_value)
+                cause = self._place(operation, row, given)
             tally.add(arc, key, cause, before, row.values if known is None else known.values)
 
-    def _fault_of(self, values: list[Any], given: dict[int, Column]) -> Cause | None:
+    def _fault_of(self, values: list[Any], given: Iterable[int]) -> Cause | None:
         """Say why no state of the table could accept a row, if so."""
         fitted = ((self.schema.columns[self._places[i]], values[self._places[i]]) for i in given)
         causes = [fit(column, value, column.type) for column, value in fitted]
@@ -314,21 +320,55 @@ class KvTable:
             causes.append(Cause.NAN_KEY)
         return smallest_cause(causes)
 
-    def _place(
-        self, operation: Operation, row: Row, given: dict[int, Column], lacks_value: bool
-    ) -> Cause | None:
-        identity = _identity(row.key)
-        known = self._rows.get(identity)
+    def _place(self, operation: Operation, row: Row, given: dict[int, Column]) -> Cause | None:
+        known_as = identity(row.key)
+        known = self._rows.get(known_as)
         if known is None:
-            if lacks_value:
-                return Cause.NULL_VALUE
-            self._rows[identity] = row
-            return None
+            cause = self.fault_of_birth(given, row.key)
+            if cause is None:
+                self._rows[known_as] = row
+            return cause
         if operation.shape.kind is Kind.INSERT:
             return Cause.DUPLICATE_KEY
         places = (self._places[column_id] for column_id in given if column_id not in self._key_ids)
         known.values = _replaced(known.values, ((place, row.values[place]) for place in places))
         return None
+
+    # One row of a load.
+
+    def get(self, key: Key) -> Row | None:
+        """Give the row with a key."""
+        return self._rows.get(identity(key))
+
+    def put(self, row: Row, given: Mapping[int, Any]) -> None:
+        """Put values by column id into a row that is there; its key stays what it is."""
+        places = ((self._places[i], value) for i, value in given.items() if i not in self._key_ids)
+        row.values = _replaced(row.values, places)
+
+    def remove(self, key: Key) -> None:
+        """Let the row with a key go."""
+        del self._rows[identity(key)]
+
+    def clear(self) -> list[int]:
+        """Let all rows go; gives where each of them lay."""
+        gone = [row.position for row in self._rows.values()]
+        self._rows.clear()
+        return gone
+
+    def values_of(self, given: Mapping[int, Any]) -> list[Any]:
+        """Give a row's values in the schema's order; those that are not given are NULL."""
+        return [given.get(column.id) for column in self.schema.columns]
+
+    def fault_of_given(self, given: Mapping[int, Any]) -> Cause | None:
+        """Say why no state of the table could accept some values, if so."""
+        return self._fault_of(self.values_of(given), given)
+
+    def fault_of_birth(self, given: Iterable[int], key: Key) -> Cause | None:
+        """Say why no row can be born with a key and the given columns alone, if so."""
+        there = set(given)
+        if any(not column.nullable and column.id not in there for column in self.schema.columns):
+            return Cause.NULL_VALUE
+        return Cause.RESERVED_KEY if identity(key) in self.reserved else None
 
     def _arc_of(self, position: int) -> int:
         """Give the index of the arc that a position lies in, or -1."""
@@ -378,5 +418,6 @@ def fit(column: ColumnDef, value: Any, kind: DataType) -> Any:
     return value
 
 
-def _identity(key: Key) -> Key:
+def identity(key: Key) -> Key:
+    """Give something hashable that is equal exactly where keys are."""
     return tuple(map(canonical, key))
