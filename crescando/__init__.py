@@ -19,10 +19,12 @@ from crescando.client.answer import Answer
 from crescando.client.expression import Expr, col, lit, param
 from crescando.client.handles import ReadHandle, TransactionHandle, WriteHandle
 from crescando.client.inference import schema_from
+from crescando.client.load import Load, StagedPart
 from crescando.client.outcome import WriteResult
 from crescando.client.store import Session, Store
 from crescando.client.table import Table
 from crescando.client.textual import expr
+from crescando.client.tickets import LoadOutcome, LoadTicket, PartReceipt
 from crescando.client.transaction import Transaction
 from crescando.schema import ColumnDef, DataType, HashPartition, RangePartition, TableSchema
 
@@ -36,9 +38,14 @@ __all__ = [
     "DataType",
     "Expr",
     "HashPartition",
+    "Load",
+    "LoadOutcome",
+    "LoadTicket",
+    "PartReceipt",
     "RangePartition",
     "ReadHandle",
     "Session",
+    "StagedPart",
     "Store",
     "Table",
     "TableSchema",

@@ -17,10 +17,26 @@ from functools import partial
 from itertools import repeat
 from typing import Any, Protocol
 
-from crescando.client.base import Batch, Explanation, Failed, Pending, ReadOutcome, Request, WriteOutcome
+from crescando.client.base import (
+    Batch,
+    Explanation,
+    Failed,
+    LoadBegin,
+    Pending,
+    ReadOutcome,
+    Request,
+    WriteOutcome,
+)
 from crescando.client.promise import Promise
 from crescando.engine.statement import encode_parameters
-from crescando.errors import ClosedError, DeadlineError, OperationError, UnknownTableError
+from crescando.errors import (
+    LOAD_GONE,
+    ClosedError,
+    DeadlineError,
+    LoadGoneError,
+    OperationError,
+    UnknownTableError,
+)
 from crescando.loop import LoopThread
 from crescando.pump import Handle, Pump
 from crescando.roles.client import Client
@@ -29,15 +45,18 @@ from crescando.roles.messages import Explain, ReadReplica
 from crescando.routing.ecast.messages import ConfigState
 from crescando.routing.rubberband.config import Rubberband
 from crescando.routing.rubberband.messages import (
+    AbortLoad,
+    BeginLoad,
     ConfigMessage,
     CreateTable,
     DropTable,
     Leave,
+    RenewLoad,
     encode_message,
 )
 from crescando.schema import TableSchema
 from crescando.transport.base import Transport
-from crescando.types import KeyRange, ProcessId
+from crescando.types import KeyRange, LoadId, ProcessId
 
 CATALOG_RETRY_S = 0.02
 """Pause before a catalog that does not show a change yet is asked for again."""
@@ -54,6 +73,12 @@ class CatalogCheck(Protocol):
     """Looks whether a catalog shows a change; True if no more need be asked."""
 
     def __call__(self, catalog: Mapping[str, TableSchema], *, is_last: bool) -> bool: ...
+
+
+class ConfigCheck(Protocol):
+    """Looks whether a configuration shows what it must; True if no more need be asked."""
+
+    def __call__(self, config: Rubberband, *, is_last: bool) -> bool: ...
 
 
 class LoopBackend:
@@ -203,25 +228,78 @@ class LoopBackend:
         # Behind what this thread has submitted before.
         self._in_loop(start, done)
 
-    def _ask_catalog(self, done: Future[Any], check: CatalogCheck, attempt: int = 1) -> None:
-        """Ask until the catalog shows what it must: a router may still lag behind.
+    def _ask_catalog(self, done: Future[Any], check: CatalogCheck) -> None:
+        """Ask until the catalog shows what it must."""
 
-        After some attempts it is not the router that lags: the catalog has moved on.
+        def look(config: Rubberband, *, is_last: bool) -> bool:
+            self._tables = {table.name: table for table in config.tables}
+            return check(self._tables, is_last=is_last)
+
+        self._ask_configuration(done, look)
+
+    def _ask_configuration(self, done: Future[Any], check: ConfigCheck, attempt: int = 1) -> None:
+        """Ask until the configuration shows what it must: a router may still lag behind.
+
+        After some attempts it is not the router that lags: things have moved on.
         """
 
         def answered(completion: Completion) -> None:
             if completion.error is not None or not isinstance(completion.outcome, ConfigState):
                 _fail(done, completion.error or ClosedError("no answer"))
                 return
-            tables = Rubberband.decode(completion.outcome.config).tables
-            self._tables = {table.name: table for table in tables}
-            if not check(self._tables, is_last=attempt >= CATALOG_ATTEMPTS):
+            config = Rubberband.decode(completion.outcome.config)
+            if not check(config, is_last=attempt >= CATALOG_ATTEMPTS):
                 again_s = self._loop.agenda.now_s() + CATALOG_RETRY_S
-                self._loop.agenda.call_at(again_s, lambda: self._ask_catalog(done, check, attempt + 1))
+                self._loop.agenda.call_at(again_s, lambda: self._ask_configuration(done, check, attempt + 1))
 
         if not done.done():
             self.core.ask_config(self._call_back(answered))
             self._pump.need_turn()
+
+    # Atomic loads.
+
+    def begin_load(self, begin: LoadBegin) -> Future[tuple[LoadId, bool]]:
+        """Order the beginning of an atomic load; see `Backend.begin_load`."""
+        done: Future[tuple[LoadId, bool]] = Future()
+        numbers: list[int] = []
+
+        def known(config: Rubberband, *, is_last: bool) -> bool:
+            load = LoadId(self.core.me, numbers[0])
+            is_repeat = config.loads.is_repeat(begin.table, begin.job, begin.epoch)
+            if is_repeat or config.loads.find(load) is not None:
+                _resolve(done, (load, is_repeat))
+            elif is_last:
+                _fail(done, LoadGoneError(f"{LOAD_GONE}: {load}"))
+            return done.done()
+
+        def decided(completion: Completion) -> None:
+            if completion.error is not None:
+                _fail(done, completion.error)
+            else:
+                self._ask_configuration(done, known)
+
+        def start() -> None:
+            body = BeginLoad(*(getattr(begin, name) for name in begin.__struct_fields__))
+            number = self.core.configure(self._call_back(decided), encode_message(body))
+            if number is not None:
+                numbers.append(number)
+            self._pump.need_turn()
+
+        self._in_loop(start, done)
+        return done
+
+    def renew_load(self, load: LoadId) -> Future[None]:
+        """Order that a load's lease begins anew; see `Backend.renew_load`."""
+        return self.order(RenewLoad(load), lambda number: None)
+
+    def abort_load(self, load: LoadId) -> Future[None]:
+        """Order the end of a load; see `Backend.abort_load`."""
+        return self.order(AbortLoad(load), lambda number: None)
+
+    def borders(self) -> tuple[int, ...]:
+        """Give where arcs begin; see `Backend.borders`."""
+        config = self.core.layout.config
+        return config.borders() if isinstance(config, Rubberband) else ()
 
     # Administration.
 

@@ -23,6 +23,9 @@
     │   ├── ReadLostError         a read lost its owner and keeps its place; retry it
     │   ├── SnapshotExpiredError  a pinned snapshot is over: nobody keeps it any more
     │   ├── NoQuorumError         no majority of routers; nothing can be ordered
+    │   ├── LoadConflictError     keys of a load are taken; nothing of it is shown; has .n_conflicts and .keys
+    │   ├── LoadGoneError         the load has ended: aborted, expired or taken over; applied `no`
+    │   ├── LoadLostError         rows of a load were lost before its commit; nothing of it is shown
     │   └── MoveDroppedError      a change of the keyspace was dropped; the layout before it stands
     ├── ConfigError               a routing plug-in broke its contract; names the plug-in
     ├── TransportError
@@ -329,6 +332,79 @@ class NoQuorumError(OperationError):
         return (
             f"{self.reason}, so nothing can be ordered; bring a majority of the routers back "
             "(status() names those that are down), and the store goes on by itself"
+        )
+
+
+LOAD_GONE = "the load is not open: it was aborted, its lease was over, or a later load of its job began"
+"""Why a step of a load is refused."""
+
+
+class LoadGoneError(OperationError):
+    """The load has ended before this step of it; nothing of it is shown, nor ever will be.
+
+    Parameters
+    ----------
+    reason : str
+        How that was noticed.
+    """
+
+    applied: Applied = "no"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.reason}; begin the load again, with a longer lease_s if it was over"
+
+
+class LoadLostError(OperationError):
+    """Everybody who held some rows of a load has failed before its commit; nothing of it is shown.
+
+    Parameters
+    ----------
+    reason : str
+        What is missing.
+    """
+
+    applied: Applied = "no"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.reason}; nothing of the load is shown: load it again"
+
+
+class LoadConflictError(OperationError):
+    """Rows of a load by the rule ``fail`` have keys that exist, or that another row of it has.
+
+    Nothing of the load is shown, and it has ended.
+
+    Parameters
+    ----------
+    table : str
+    n_conflicts : int
+        Rows that could not be inserted.
+    keys : tuple of tuple
+        The smallest of their keys, ascending.
+    """
+
+    applied: Applied = "no"
+
+    def __init__(self, table: str, n_conflicts: int, keys: tuple[tuple[object, ...], ...]) -> None:
+        super().__init__(table, n_conflicts, keys)
+        self.table = table
+        self.n_conflicts = n_conflicts
+        self.keys = keys
+
+    def __str__(self) -> str:
+        shown = ", ".join(map(repr, self.keys[:5]))
+        rows = "row has a key" if self.n_conflicts == 1 else "rows have keys"
+        return (
+            f"{self.n_conflicts} {rows} that table {self.table!r} or the load itself has already, "
+            f"the smallest: {shown}; nothing was loaded: remove them, or load by the rule 'keep' or 'replace'"
         )
 
 

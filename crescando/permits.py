@@ -36,6 +36,7 @@ from crescando.roles.copy_messages import (
     Parcel,
 )
 from crescando.roles.description import NODE, ChangeRouters, Describe, Described, RoutersChanged
+from crescando.roles.load_messages import AskStaged, Bring, Brought, Lack, StagedTold, Unknown
 from crescando.roles.messages import (
     Answered,
     Attach,
@@ -129,7 +130,9 @@ PERMITS: Mapping[tuple[str, str], tuple[type, ...]] = {
     (CLIENT, STORAGE): (
         Answered,
         AskCopies,
+        AskStaged,
         Attach,
+        Bring,
         Explain,
         Forget,
         Inquire,
@@ -138,20 +141,24 @@ PERMITS: Mapping[tuple[str, str], tuple[type, ...]] = {
         ReadReplica,
         Retire,
         Taken,
+        Unknown,
         Weigh,
     ),
     (STORAGE, CLIENT): (
         BasicRefused,
+        Brought,
         CopiesTold,
         Explains,
         Inquired,
+        Lack,
         Pong,
         ReadRefused,
         Results,
         Retires,
+        StagedTold,
         Weighs,
     ),
-    (STORAGE, STORAGE): (CopyHead, CopyUnknown, FetchParcels, Parcel),
+    (STORAGE, STORAGE): (Bring, CopyHead, CopyUnknown, FetchParcels, Lack, Parcel, Unknown),
     (SUPER, STORAGE): (Ping, Weigh),
     (STORAGE, SUPER): (Pong, Weighs),
     (SUPER, CLIENT): (Ping, Retires, Watched),

@@ -39,6 +39,16 @@ class ProcessId(NamedTuple):
         return f"{self.role}/{self.node}#{self.incarnation}"
 
 
+class LoadId(NamedTuple):
+    """Which atomic load: the process and number of the message that began it; unique for ever."""
+
+    sender: ProcessId
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.sender}:{self.number}"
+
+
 class KeyRange(NamedTuple):
     """A *closed* range ``[low, high]`` of ring positions, never wrapping around."""
 

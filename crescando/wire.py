@@ -48,6 +48,7 @@ from crescando.roles.copy_messages import (
     Parcel,
 )
 from crescando.roles.description import ChangeRouters, Describe, Described, RoutersChanged
+from crescando.roles.load_messages import AskStaged, Bring, Brought, Lack, StagedTold, Unknown
 from crescando.roles.messages import (
     Answered,
     Attach,
@@ -170,6 +171,12 @@ WireMessage = (
     | CopyUnknown
     | FetchParcels
     | Parcel
+    | AskStaged
+    | Bring
+    | Brought
+    | Lack
+    | StagedTold
+    | Unknown
 )
 
 _DTYPES = tuple(map(np.dtype, ("|b1", "|i1", "|u1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f4", "<f8")))

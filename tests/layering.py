@@ -72,6 +72,7 @@ BELOW: dict[str, tuple[str, ...]] = {
         "routing.ecast.messages",
         "routing.rubberband.messages",
         "routing.rubberband.happenings",
+        "routing.rubberband.loads",
     ),
     "demo": (*VOCABULARY, "client", ""),
     "spark": (*VOCABULARY, "client", "remote", "nodes.doctor", "nodes.looks", ""),

@@ -6,6 +6,7 @@ that the same verbs serve an embedded store and, later, a remote one.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -21,9 +22,11 @@ from crescando.engine.base import Explained
 from crescando.engine.statement import Column, Shape
 from crescando.engine.written import Count
 from crescando.schema import TableSchema
-from crescando.types import KeyRange, Position, ProcessId, Scope
+from crescando.types import KeyRange, LoadId, Position, ProcessId, Scope
 
 __all__ = [
+    "DIGEST_BYTES",
+    "LOAD_REPEAT",
     "Backend",
     "Batch",
     "Block",
@@ -31,13 +34,17 @@ __all__ = [
     "Failed",
     "Groups",
     "Isolation",
+    "LoadBegin",
+    "LoadEnd",
     "Pending",
     "Piece",
     "ReadOutcome",
     "Request",
     "SchemaChanged",
+    "StagedChunk",
     "Step",
     "WriteOutcome",
+    "load_digest",
 ]
 
 Isolation = Literal["sequential", "snapshot", "basic"]
@@ -144,6 +151,92 @@ class Explanation(msgspec.Struct, frozen=True, array_like=True):
         return "\n".join(lines)
 
 
+class StagedChunk(msgspec.Struct, frozen=True, gc=False):
+    """Some rows of an atomic load: every owner has their bytes before they are ordered.
+
+    Attributes
+    ----------
+    load : LoadId
+    partition, attempt, chunk : int
+        Whose rows they are, and which of its chunks.
+    n_rows : int
+    digest : bytes
+        `load_digest` of the payload.
+    payload : bytes
+        The columns, as `engine.statement` encodes those of an insert.
+    """
+
+    load: LoadId
+    partition: int
+    attempt: int
+    chunk: int
+    n_rows: int
+    digest: bytes
+    payload: bytes
+
+
+class LoadEnd(msgspec.Struct, frozen=True, gc=False):
+    """A step that ends an atomic load, or prepares its end.
+
+    Attributes
+    ----------
+    kind : str
+        ``commit``; or ``seal``, then ``publish``.
+    load : LoadId
+    table : int
+    job : str
+    epoch : int
+    winners : tuple of (int, int, int, int)
+        Partition, attempt, chunks and rows of each attempt that counts.
+    staged : int
+        The position of the last chunk that counts.
+    """
+
+    kind: Literal["commit", "seal", "publish"]
+    load: LoadId
+    table: int
+    job: str
+    epoch: int
+    winners: tuple[tuple[int, int, int, int], ...] = ()
+    staged: int = -1
+
+
+class LoadBegin(msgspec.Struct, frozen=True, gc=False):
+    """What is said of an atomic load when it begins.
+
+    Attributes
+    ----------
+    table, version : int
+        Catalog id, and the schema's version.
+    job : str
+    epoch : int
+    write, rule : str
+    columns : tuple of int
+        Catalog ids of the columns that its rows give.
+    lease_ms : int
+    """
+
+    table: int
+    version: int
+    job: str
+    epoch: int
+    write: str
+    rule: str
+    columns: tuple[int, ...]
+    lease_ms: int
+
+
+LOAD_REPEAT = "the job has committed this epoch, or a later one, before"
+"""Why a step that ends a load has changed nothing."""
+
+DIGEST_BYTES = 16
+
+
+def load_digest(payload: bytes) -> bytes:
+    """Give what names the bytes of a chunk."""
+    return hashlib.blake2b(payload, digest_size=DIGEST_BYTES).digest()
+
+
 class Request(msgspec.Struct, frozen=True, gc=False):
     """One data operation, or the writes of one transaction, ready to be submitted."""
 
@@ -155,6 +248,12 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     """Of a read; a write is always sequential."""
     then: tuple[Step, ...] = ()
     """The writes of a transaction after its first."""
+    load: StagedChunk | LoadEnd | None = None
+    """Of a step of an atomic load: what it is; the shape tells the table and nothing else."""
+    order: bytes = b""
+    """Of such a step when it can be ordered: what its message says, instead of shape and parameters."""
+    is_config: bool = False
+    """Whether that is a configuration message."""
 
 
 class SchemaChanged(Exception):  # noqa: N818  # A signal to prepare again, not an error.
@@ -222,6 +321,25 @@ class Backend(Protocol):
 
     def refresh_catalog(self) -> Future[Mapping[str, TableSchema]]:
         """Ask the routers for the present catalog."""
+        ...
+
+    def begin_load(self, begin: LoadBegin) -> Future[tuple[LoadId, bool]]:
+        """Order the beginning of an atomic load.
+
+        Gives its id, and whether there is nothing to load since its job has committed the epoch.
+        """
+        ...
+
+    def renew_load(self, load: LoadId) -> Future[None]:
+        """Order that the lease of a load begins anew."""
+        ...
+
+    def abort_load(self, load: LoadId) -> Future[None]:
+        """Order the end of a load, of which nothing is ever shown."""
+        ...
+
+    def borders(self) -> tuple[int, ...]:
+        """Give where the ring's arcs begin, as far as this client has heard; perhaps nothing."""
         ...
 
     def close(self, timeout_s: float) -> None:

@@ -82,6 +82,10 @@ class Desk:
         """How many operations are sent and not answered."""
         return self.backend.in_flight
 
+    def nonce(self) -> bytes:
+        """Give bytes that nobody was given before."""
+        return os.urandom(16)
+
     @property
     def is_closed(self) -> bool:
         """Whether new work is refused."""

@@ -99,6 +99,43 @@ class ControlHandle(_Handle[T]):
         return self._future.done()
 
 
+class StepsHandle(_Handle[T]):
+    """Something that takes several steps, each of which is asked for once.
+
+    Parameters
+    ----------
+    desk : Desk
+    steps : callable
+        Gives the steps anew for each wait; those that are done are not done again.
+    what : str
+    """
+
+    __slots__ = ("_again", "_desk", "_first", "_what")
+
+    def __init__(self, desk: Desk, steps: Callable[[], Steps[T]], what: str) -> None:
+        self._desk = desk
+        self._again = steps
+        self._what = what
+        self._first: Any = None
+
+    def begin(self) -> None:
+        """Ask for the first step, and wait for nothing."""
+        try:
+            self._first = next(self._again())
+        except StopIteration:
+            self._first = None
+
+    def _steps(self) -> Steps[T]:
+        return self._again()
+
+    def _name(self) -> str:
+        return self._what
+
+    def done(self) -> bool:
+        """Say whether the first step is done: of what follows nobody knows before somebody waits."""
+        return self._first is None or self._first.done()
+
+
 class ReadHandle(_Handle[T], msgspec.Struct, Generic[T], gc=False, eq=False):
     """A read on its way."""
 

@@ -71,13 +71,13 @@ def summarise(
             return WriteResult(at, count.affected, count.rejected, None, (at,))
     counts = [count for outcome in outcomes for count in outcome.counts]
     rejections = [count.rejection for count in counts if count.rejection is not None]
-    smallest = min(rejections, key=_rank, default=None)
+    smallest = min(rejections, key=rank_of, default=None)
     positions = tuple(int(outcome.position) for outcome in outcomes)
     return WriteResult(
         position=positions[-1],
         affected=sum(count.affected for count in counts),
         rejected=sum(count.rejected for count in counts),
-        rejection=None if smallest is None else RejectedRow(_key(schema, smallest), smallest.cause),
+        rejection=None if smallest is None else RejectedRow(key_of(schema, smallest), smallest.cause),
         positions=positions,
         returned=_returned(positions[-1], counts, returning) if returning else None,
     )
@@ -96,14 +96,15 @@ def _returned(at: int, counts: Sequence[Count], returning: Sequence[Returned]) -
     return Answer(Position(at), tuple(each.name for each in returning), columns)
 
 
-def _rank(rejection: Rejection) -> tuple[tuple[int, Any], ...]:
+def rank_of(rejection: Rejection) -> tuple[tuple[int, Any], ...]:
     """Order keys as the engine does: NULL first, NaN last."""
     return tuple(
         (0, 0) if value is None else (2, 0) if value != value else (1, value) for value in rejection.key
     )
 
 
-def _key(schema: TableSchema, rejection: Rejection) -> tuple[object, ...]:
+def key_of(schema: TableSchema, rejection: Rejection) -> tuple[object, ...]:
+    """Give a rejected key as users know it."""
     if not schema.primary_key:
         return tuple(rejection.key)
     kinds = [schema.column(name).type for name in schema.primary_key]

@@ -20,12 +20,15 @@ from crescando.client.base import Backend
 from crescando.client.flight import Catalog, Desk
 from crescando.client.handles import ControlHandle, TransactionHandle, WriteHandle
 from crescando.client.inference import schema_from
+from crescando.client.load import Load, StagedPart
 from crescando.client.prepared import BoundOperation, submit_many
 from crescando.client.table import Table
+from crescando.client.tickets import LoadRuleName, LoadTicket, LoadWriteName, begin_of, check_ticket
 from crescando.client.transaction import Transaction
 from crescando.client.waiting import TIMEOUT_S_DEFAULT, checked_timeout
-from crescando.errors import SpecError, UnknownTableError
+from crescando.errors import SpecError, StatementError, UnknownTableError
 from crescando.schema import Partition, TableSchema
+from crescando.types import LoadId
 
 C = TypeVar("C")
 
@@ -208,6 +211,104 @@ class Session:
         with self.transaction() as transaction:
             transaction.extend(operations)
         return transaction.handle
+
+    # Atomic loads.
+    def begin_load(
+        self,
+        table: str,
+        *,
+        job: str,
+        epoch: int | None = None,
+        write: LoadWriteName = "insert",
+        rule: LoadRuleName = "fail",
+        columns: Sequence[str] | None = None,
+        lease_s: float = 3600.0,
+        timeout_s: float | None = None,
+    ) -> Load:
+        """Begin an atomic load: rows that workers stage, shown all at once by one commit, or never.
+
+        Parameters
+        ----------
+        table : str
+        job : str
+            Names what is loaded, whoever does it: what a job has committed it cannot commit again. It
+            ends what drivers before this one have begun under the name, up to this epoch.
+        epoch : int, optional
+            Of a job that loads again and again, which time it is. Only the highest one that
+            was committed is remembered, and those below it count as committed.
+        write : str
+            ``"insert"``, ``"upsert"``, ``"update"`` or ``"delete"`` by key, or ``"overwrite"``.
+        rule : str
+            Of an insert, what becomes of a row whose key exists: ``"fail"``, nothing is shown;
+            ``"keep"``, the old one stays; ``"replace"``, the new one takes its place.
+        columns : sequence of str, optional
+            What every row gives; all columns if not given, or the key of a delete.
+        lease_s : float
+            How long after this, or after `Load.renew`, the load ends by itself.
+        timeout_s : float, optional
+
+        Raises
+        ------
+        UnknownTableError, UnknownColumnError, StatementError
+            If there can be no such load; nothing was sent.
+        """
+        return self.begin_load_nowait(
+            table, job=job, epoch=epoch, write=write, rule=rule, columns=columns, lease_s=lease_s
+        ).result(timeout_s)
+
+    def begin_load_nowait(
+        self,
+        table: str,
+        *,
+        job: str,
+        epoch: int | None = None,
+        write: LoadWriteName = "insert",
+        rule: LoadRuleName = "fail",
+        columns: Sequence[str] | None = None,
+        lease_s: float = 3600.0,
+    ) -> ControlHandle[Load]:
+        """Order the beginning of a load and give its handle; as `begin_load`."""
+        schema = self.table(table).schema
+        begin, names = begin_of(
+            schema, job=job, epoch=epoch, write=write, rule=rule, columns=columns, lease_s=lease_s
+        )
+
+        def begun(found: tuple[LoadId, bool]) -> Load:
+            load, is_committed = found
+            ticket = LoadTicket(
+                load, table, schema.id, schema.version, job, begin.epoch, write, rule, names, is_committed
+            )
+            return Load(self._desk, ticket, schema)
+
+        future = self._desk.backend.begin_load(begin)
+        return ControlHandle(self._desk, future, begun, f"the beginning of a load into table {table!r}")
+
+    def stage(self, ticket: LoadTicket, partition: int, attempt: int) -> StagedPart:
+        """Begin to stage a partition of a load, in any session of the cluster.
+
+        Parameters
+        ----------
+        ticket : LoadTicket
+            Of the driver.
+        partition : int
+            Which part of the rows; the driver's commit takes one attempt at each.
+        attempt : int
+            Which attempt at it.
+
+        Raises
+        ------
+        StatementError
+            If that is no ticket of a load that can be staged.
+        """
+        self._desk.check_usable()
+        if not isinstance(ticket, LoadTicket):
+            raise StatementError(f"a ticket is what load.ticket gives, not a {type(ticket).__name__}")
+        schema = self.table(ticket.table).schema
+        if (schema.id, schema.version) != (ticket.table_id, ticket.version):
+            # What this session has heard last may be older than the load.
+            schema = self.table_nowait(ticket.table).result().schema
+        check_ticket(ticket, schema, partition, attempt)
+        return StagedPart(self._desk, ticket, schema, partition, attempt)
 
     def in_flight(self) -> int:
         """Count the operations that are sent and not answered."""

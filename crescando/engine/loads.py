@@ -32,8 +32,10 @@ NUMBER_MAX = (1 << 31) - 1
 NAME_MAX = 256
 """Characters of a load's id, and of a job's name."""
 
-JOBS_MAX = 65_536
-"""Committed jobs that are remembered; the one whose last commit is the oldest is forgotten first."""
+JOBS_MAX = 1_024
+"""Committed jobs that are remembered; the one whose last commit is the oldest is forgotten first.
+
+No more than a cluster's configuration remembers, which tells repeats from new loads."""
 
 LOADS_MAX = 4_096
 """Loads that may be open at a time."""

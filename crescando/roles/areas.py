@@ -117,11 +117,12 @@ class Make:
 
 @dataclass(frozen=True, slots=True)
 class Hand:
-    """Take some pieces into an area."""
+    """Take some pieces into an area, and chunks of loads that belong to it and came after its image."""
 
     copy: CopyId
     pieces: tuple[Piece, ...]
     is_last: bool
+    late: tuple[LoadStep, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +213,7 @@ class _Area:
     log: deque[_Logged] = field(default_factory=deque)
     log_bytes: int = 0
     pieces: deque[Piece] = field(default_factory=deque)
+    late: deque[LoadStep] = field(default_factory=deque)
     is_whole: bool = False
     n_taken: int = 0
     n_rows: int = 0
@@ -373,6 +375,7 @@ class Areas:
             # Of a copy that ended meanwhile nothing is kept.
             if area is not None:
                 area.pieces.extend(hand.pieces)
+                area.late.extend(hand.late)
                 area.is_whole = hand.is_last
         made: list[Made] = []
         replayed: list[Results] = []
@@ -423,6 +426,9 @@ class Areas:
         if area.pieces or not area.is_whole:
             return ()
         replayed: list[Results] = []
+        while area.late:
+            # As if they had been in the image: before everything that came behind it.
+            replayed += beside.execute((area.late.popleft(),))
         n_batches = 0
         while area.log and (n_batches < REPLAYS_MIN or budget.is_left):
             replayed += _replay(area, beside, operations_max)

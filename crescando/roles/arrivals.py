@@ -13,18 +13,34 @@ from typing import Any
 import msgspec
 
 from crescando.engine.base import Failed
-from crescando.engine.statement import Kind, Operation, Shape, decode_call, decode_parameters, decode_shapes
+from crescando.engine.statement import (
+    Kind,
+    Operation,
+    Shape,
+    decode_call,
+    decode_parameters,
+    decode_shapes,
+    encode_call,
+)
 from crescando.roles.admission import Admission
 from crescando.roles.areas import Barrier
 from crescando.roles.bunches import Bunch
 from crescando.roles.decoding import OPERATION_BYTES, decode_together
 from crescando.roles.ledger import Ledger
 from crescando.roles.limits import StorageLimits
+from crescando.roles.load_messages import ORDERED_CHUNK, ChunkOrder, decode_chunk
 from crescando.roles.shapes import KnownShape, Shapes
 from crescando.routing.batch import Delivery
-from crescando.types import MessageKind, ProcessId
+from crescando.types import MessageKind, ProcessId, Scope
 
 _CONFIG = int(MessageKind.CONFIG)
+
+_WRITE = int(MessageKind.WRITE)
+
+_ORDERED_CHUNK = encode_call(ORDERED_CHUNK, b"")[:2]
+"""How the payload of such a message begins."""
+
+Stage = Callable[[ChunkOrder, ProcessId, int, int, Scope], None]
 
 MALFORMED = "the operation's payload is malformed"
 """Why an operation fails that cannot be decoded, or is not what its header says."""
@@ -42,6 +58,8 @@ class Arrivals:
         Takes the configuration message of a delivery at an index, at its place.
     fail : callable
         Tells a client that an operation has failed.
+    stage : callable
+        Takes the order of a chunk of a load, its sender, number, position and scope.
 
     Attributes
     ----------
@@ -56,6 +74,7 @@ class Arrivals:
         ledger: Callable[[ProcessId], Ledger],
         apply: Callable[[Delivery, int], None],
         fail: Callable[[ProcessId, Failed], None],
+        stage: Stage,
     ) -> None:
         self.waiting: Admission[Barrier] = Admission(limits.cycle_operations, limits.cycle_s)
         self.shapes = Shapes(limits.shapes, limits.shapes_bytes)
@@ -63,6 +82,7 @@ class Arrivals:
         self._ledger = ledger
         self._apply = apply
         self._fail = fail
+        self._stage = stage
 
     def take(self, part: Delivery) -> None:
         """Queue what was delivered in the order."""
@@ -81,8 +101,13 @@ class Arrivals:
                 self._apply(part, index)
                 continue
             scope = part.scope_of(index)
-            operations = self._decode(part, index, shapes)
             ledger = self._ledger(part.sender)
+            chunk = _chunk_of(part, index)
+            if chunk is not None:
+                ledger.scopes[number] = scope, True
+                self._stage(chunk, part.sender, number, at, scope)
+                continue
+            operations = self._decode(part, index, shapes)
             if not operations:
                 failed = Failed(number, at, scope, "invalid", (), MALFORMED)
                 ledger.keep_failed(failed, self._records_max)
@@ -157,6 +182,17 @@ class Arrivals:
             Operation(at, part.sender, number, *shape_and_parameters, scope, step)
             for step, shape_and_parameters in enumerate(found)
         )
+
+
+def _chunk_of(part: Delivery, index: int) -> ChunkOrder | None:
+    """Give the order of a chunk, if that is what a message is."""
+    payload = part.payload_of(index)
+    if payload[:2] != _ORDERED_CHUNK or part.kind[index] != _WRITE:
+        return None
+    try:
+        return decode_chunk(decode_call(payload).parameters)
+    except (msgspec.MsgspecError, ValueError, TypeError, IndexError, RecursionError):
+        return None
 
 
 def _shapes_of(part: Delivery) -> tuple[bytes, ...]:

@@ -8,8 +8,9 @@ owners are asked: they tell what writes did, and reads that nobody holds any
 more are sent again, whole, at a new position, unless the session has written
 since (`ReadLostError`). What is not even stable, though a storage process keeps
 silent for long, is waited for no more (`contact`). Snapshot and basic reads go around
-the order (`direct`); their answers, like those of replica reads, are numbered below 0. While
-no majority of routers answers, only basic reads are taken, and nobody waits for what was ordered.
+the order (`direct`); their answers, like those of replica reads, are numbered below 0. Steps of loads
+are ordered when everything is where it must be (`beside`). While no majority of routers answers, only
+basic reads are taken, and nobody waits for what was ordered.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from crescando.errors import (
 )
 from crescando.process import Output, earliest
 from crescando.roles.answers import Answer, Parts, answers_of
+from crescando.roles.beside import Beside
 from crescando.roles.completion import Completion, Executed, Stable, Told
 from crescando.roles.configurations import Configurations
 from crescando.roles.contact import Contact
@@ -41,6 +43,7 @@ from crescando.roles.direct import DirectReads, basic_apart
 from crescando.roles.flight import Coverage, InFlight
 from crescando.roles.inquiry import GivenUp, Inquiries
 from crescando.roles.limits import ClientLimits
+from crescando.roles.load_messages import Brought, Lack, StagedTold
 from crescando.roles.messages import Answered, Attach, BasicRefused, Inquired, Ping, Pong, Taken
 from crescando.roles.outbox import is_long
 from crescando.roles.payload import Spread
@@ -106,6 +109,8 @@ class Client:
         self._direct = DirectReads(me, self.limits, config_type)
         self._replicas = self._direct.replicas
         self._requests = Requests(self._direct)
+        self.layout = self._direct.basics.layout
+        self._beside = Beside(me, self.limits, self.layout, self._direct.numbers, self._completions)
         self._watch = QuorumWatch(self.limits.unreachable_s, self.limits.silence_s)
         self._seen = -1
         self._submitted_s = 0.0
@@ -125,7 +130,7 @@ class Client:
     @property
     def n_in_flight(self) -> int:
         """How many data operations have no outcome yet."""
-        return len(self._requests) + len(self._operations) + len(self._direct)
+        return len(self._requests) + len(self._operations) + len(self._direct) + len(self._beside)
 
     @property
     def _refusal(self) -> CrescandoError | None:
@@ -144,6 +149,7 @@ class Client:
         if refusal is not None:
             asked, refused = basic_apart(asked) if not self._closed else ([], asked)
             self._completions += [Completion(token, error=refusal) for token, _ in refused]
+        asked = self._beside.take(asked)
         if asked:
             self._requests.take(asked)
 
@@ -185,7 +191,9 @@ class Client:
 
     def take_told(self) -> list[Told]:
         """Give what happened since the last call."""
-        told, self._completions = self._completions, []
+        self._beside.finish(self._completions)
+        told = self._completions.copy()
+        self._completions.clear()
         return told
 
     # Inputs.
@@ -199,8 +207,7 @@ class Client:
         if peer.role == "storage":
             self._contact.on_connected(peer, now_s)
             self.reachable[peer] = None
-            self._out.send.append((peer, Attach()))
-            self._out.send.append((peer, Answered(self._receipts.answered)))
+            self._out.send += [(peer, Attach()), (peer, Answered(self._receipts.answered))]
             # Results sent while there was no session are gone.
             self._inquiries.suspect()
             self._direct.snapshots.lose_session()
@@ -224,6 +231,7 @@ class Client:
         self._inquiries.suspect()
         self._inquiries.end_session(peer)
         self._parts.end_session(peer)
+        self._beside.end_session(peer)
 
     def on_refused(self, peer: ProcessId, now_s: float) -> None:
         self._reconnects.lost(peer, now_s + self.limits.inquire_s)
@@ -252,10 +260,12 @@ class Client:
                 self._out.connect += self._reconnects.hear(peer, message, self._storages, self._contact)
             case Pong():
                 """Its coming is all it says."""
+            case Brought() | Lack() | StagedTold():
+                self._beside.on_message(peer, message)
             case Quorum():
                 self._watch.on_quorum(peer, is_there=message.is_there)
             case ConfigState():
-                self._direct.basics.layout.answered(message.position, message.config)
+                self.layout.answered(message.position, message.config)
                 self._completions += self._configurations.answered(message)
                 self._inquiries.confirm(message.storages)
                 self._out.connect += self._reconnects.meet(message.storages, self._storages, self._contact)
@@ -283,10 +293,12 @@ class Client:
         self._look_after(now_s)
         if self._receipts.has_cancelled:
             self._call_off()
+        self._requests.take(self._beside.flush(now_s, self.multicast.lead, self.reachable))
         self._submit_waiting(now_s)
         self._send_direct(now_s)
         self._inquire(now_s)
         self._tell_receipts()
+        self._out.send += self._beside.take_to_send()
         self._out.connect += self._reconnects.take_due(now_s)
         protocol = self.multicast.flush(now_s)
         out, self._out = self._out, Output()
@@ -299,6 +311,7 @@ class Client:
             self._verdict_by_s,
             self._contact.wake_at_s,
             self._direct.wake_at_s,
+            self._beside.wake_at_s,
             self._watch.wake_at_s,
             self._reconnects.wake_at_s,
             # What time alone cannot submit must not be waited for: it would be due at once, for ever.
@@ -351,20 +364,16 @@ class Client:
             if self._parts or rows.part or rows.has_more:
                 in_parts.append(rows)
             else:
-                self._on_whole(results.process, rows)
+                reads = self._direct.basics if rows.number.item(0) < 0 else self._operations
+                told, others = reads.on_rows(rows)
+                self._take(told)
+                for answer in others:
+                    self._on_answer(results.process, answer)
         for answer in itertools.chain.from_iterable(map(answers_of, in_parts)):
             self._on_answer(results.process, answer)
         self._on_written(results.written)
         for failed in results.failed:
             self._on_failed(failed)
-
-    def _on_whole(self, process: ProcessId, rows: Rows) -> None:
-        """As `_on_answer`, of many reads none of which has parts."""
-        reads = self._direct.basics if rows.number.item(0) < 0 else self._operations
-        told, others = reads.on_rows(rows)
-        self._take(told)
-        for answer in others:
-            self._on_answer(process, answer)
 
     def _take(self, told: Sequence[Stable | Executed]) -> None:
         """Tell what has become of many operations."""
@@ -408,11 +417,9 @@ class Client:
             self._completions.append(Completion(token, error=CrescandoError(failed.text)))
             return
         operation = self._find(failed.number, failed.position)
-        if operation is None:
-            return
-        if failed.kind != "read":
+        if operation is not None and failed.kind != "read":
             self._fail(operation, (SchemaChanged if failed.kind == "schema" else RefusedError)(failed.text))
-        elif operation.cover(failed.scope, failed.position):
+        elif operation is not None and operation.cover(failed.scope, failed.position):
             operation.failures = *operation.failures, failed
             self._finish_if_done(operation)
 
@@ -519,8 +526,8 @@ class Client:
     def _fail_unsent(self, error: Exception) -> None:
         """Fail what has no number yet, and what changes nothing."""
         direct = self._direct if self._closed else self._direct.snapshots
-        asked = self._configurations.take_asked()
-        self._end_unsent([*self._requests.clear(), *direct.take_all(), *asked], error)
+        unsent = [*self._requests.clear(), *direct.take_all(), *self._beside.take_all()]
+        self._end_unsent([*unsent, *self._configurations.take_asked()], error)
 
     def _end_unsent(self, tokens: list[int], error: Exception) -> None:
         for token in tokens:

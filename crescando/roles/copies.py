@@ -27,6 +27,7 @@ from crescando.roles.copy_messages import (
 from crescando.roles.incoming import Incoming
 from crescando.roles.limits import StorageLimits
 from crescando.roles.outgoing import Outgoing
+from crescando.roles.staging import Late
 from crescando.routing.rubberband.messages import DropChange, MessageId, Ready
 from crescando.scopes import common
 from crescando.types import KeyRange, ProcessId, Scope
@@ -102,6 +103,13 @@ class Copies:
         Gives the outcomes of writes below a position that concern a scope.
     keep : callable
         Takes such outcomes from elsewhere.
+    late : callable
+        Gives the chunks of loads that an image taken now will not have.
+
+    Attributes
+    ----------
+    also : frozenset of ProcessId
+        With whom there must be a session for another reason.
     """
 
     def __init__(
@@ -112,18 +120,23 @@ class Copies:
         put: Callable[[Barrier, int], None],
         outcomes: Callable[[Scope, int], Sequence[Outcomes]],
         keep: Callable[[Outcomes, float], None],
+        late: Callable[[Scope], Sequence[Late]],
     ) -> None:
         self.me = me
         self._limits = limits
         self._put = put
         self._outcomes = outcomes
         self._keep = keep
+        self._late = late
+        self.also: frozenset[ProcessId] = frozenset()
         self._layout: tuple[Scope, Scope, tuple[int, ...]] | None = None
         self._incoming: dict[CopyId, Incoming] = {}
         self._outgoing: dict[CopyId, Outgoing] = {}
         self._ended: set[CopyId] = set()
         """Copies that were sent and have arrived, of changes that are under way."""
         self._sessions: set[ProcessId] = set()
+        self._asked: set[ProcessId] = set()
+        """With whom this process has asked for a session."""
         self._try_at_s: dict[ProcessId, float] = {}
         """When to ask whom for a session, of those with whom one is needed."""
         self._is_behind = False
@@ -194,6 +207,7 @@ class Copies:
             )
         if known.missing and not known.has_begun and not common(known.missing, transfer.awaited):
             known.begin(now_s)
+            known.late = self._late(known.missing)
             self._put(TakeImage(copy, known.missing, at), at)
 
     # Sessions with other storage processes.
@@ -201,14 +215,15 @@ class Copies:
     def _peers(self) -> set[ProcessId]:
         """Give with whom there must be a session."""
         peers = {each.sender for each in self._incoming.values() if each.needs_session}
-        return peers | {each.receiver for each in self._outgoing.values() if each.needs_session}
+        return peers | {each.receiver for each in self._outgoing.values() if each.needs_session} | self.also
 
     def on_connected(self, peer: ProcessId) -> None:
         """Fetch what this process is still to receive of another one."""
         self._sessions.add(peer)
         self._try_at_s.pop(peer, None)
-        if peer > self.me and peer not in self._peers():
-            # It was asked for, and is not needed any more.
+        if peer in self._asked and peer not in self._peers():
+            # It was asked for, and is not needed any more; if the other side needs it, it asks.
+            self._asked.discard(peer)
             self._reset.append(peer)
         for each in self._from(peer):
             self._to_send.append((peer, each.on_connected()))
@@ -225,8 +240,12 @@ class Copies:
         """Try again later, if the session is needed."""
         for each in self._from(peer):
             each.on_disconnected(now_s)
-        if peer > self.me and peer in self._peers():
+        if self._dials(peer) and peer in self._peers():
             self._try_at_s[peer] = now_s + RECONNECT_S
+
+    def _dials(self, peer: ProcessId) -> bool:
+        """Whether it is for this process to ask for the session: of a copy both ends know."""
+        return peer > self.me or peer in self.also
 
     def _from(self, peer: ProcessId) -> Iterator[Incoming]:
         """Give the copies that are fetched from a process."""
@@ -323,6 +342,9 @@ class Copies:
     def flush(self, now_s: float, *, is_full: bool) -> None:
         """Judge what time alone brings about, and whether this process has room for what it receives."""
         self._now_s = now_s
+        for outgoing in self._outgoing.values():
+            if outgoing.late:
+                self._send(outgoing)
         for each in self._incoming.values():
             verdict = each.verdict(now_s, is_full=is_full)
             if verdict is not None:
@@ -347,13 +369,25 @@ class Copies:
 
     def take_to_connect(self, now_s: float) -> list[ProcessId]:
         """Give with whom a session is wanted."""
-        for peer in sorted(self._peers() - self._sessions):
-            if peer > self.me:
+        peers = self._peers()
+        for peer in sorted(peers - self._sessions):
+            if self._dials(peer):
                 self._try_at_s.setdefault(peer, now_s)
+        for peer in [each for each in self._try_at_s if each not in peers]:
+            del self._try_at_s[peer]
         due = [peer for peer, try_at_s in self._try_at_s.items() if now_s >= try_at_s]
         # The answer may be lost with the process that was to give it.
         self._try_at_s.update(dict.fromkeys(due, now_s + ANSWER_S))
+        self._asked.update(due)
         return due
+
+    def need(self, also: frozenset[ProcessId]) -> None:
+        """Learn with whom there must be a session for another reason, and end those that need not be."""
+        gone = self.also - also
+        self.also = also
+        if gone:
+            peers = self._peers()
+            self._reset += [peer for peer in sorted(gone) if peer in self._sessions and peer not in peers]
 
     @property
     def wake_at_s(self) -> float | None:

@@ -13,6 +13,7 @@ import msgspec
 
 from crescando.engine.base import Failed, Piece
 from crescando.engine.written import Written
+from crescando.roles.load_messages import LateChunk
 from crescando.routing.rubberband.messages import MessageId
 from crescando.types import ProcessId, Scope
 
@@ -59,7 +60,7 @@ class Parcel(msgspec.Struct, frozen=True, array_like=True, tag="parcel"):
 
     copy: CopyId
     number: int
-    content: Outcomes | Piece
+    content: Outcomes | Piece | LateChunk
 
     @property
     def n_bytes(self) -> int:

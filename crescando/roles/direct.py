@@ -40,10 +40,12 @@ class DirectReads:
     snapshots : SnapshotReads
     basics : BasicReads
     replicas : ReplicaReads
+    numbers : iterator of int
+        Gives a number for whatever is asked outside the order, each once.
     """
 
     def __init__(self, me: ProcessId, limits: ClientLimits, config_type: type[Config]) -> None:
-        numbers = itertools.count(1)
+        numbers = self.numbers = itertools.count(1)
         self.replicas = ReplicaReads(numbers)
         self.snapshots = SnapshotReads(
             me,

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections import deque
 
 from crescando.engine.base import Piece
+from crescando.engine.loads import LoadStep
 from crescando.process import earliest
 from crescando.roles.areas import AreaState, Hand
 from crescando.roles.copy_messages import CopyHead, CopyId, CopyProgress, FetchParcels, Outcomes, Parcel
 from crescando.roles.limits import StorageLimits
+from crescando.roles.load_messages import LateChunk
+from crescando.roles.staging import step_of
 from crescando.routing.rubberband.messages import DropChange, Ready
 from crescando.types import ProcessId, Scope
 
@@ -66,6 +69,7 @@ class Incoming:
         self._head: CopyHead | None = None
         self._state: AreaState | None = None
         self._to_hand: deque[Piece] = deque()
+        self._late: deque[LoadStep] = deque()
         self._held: deque[int] = deque()
         """The bytes of each piece that is here and not taken in."""
         self._held_bytes = 0
@@ -138,10 +142,20 @@ class Incoming:
         self._arrived_bytes += parcel.n_bytes
         if isinstance(parcel.content, Outcomes):
             return parcel.content
+        if isinstance(parcel.content, LateChunk):
+            self._take_late(parcel.content)
+            return None
         self._to_hand.append(parcel.content)
         self._held.append(parcel.n_bytes)
         self._held_bytes += parcel.n_bytes
         return None
+
+    def _take_late(self, late: LateChunk) -> None:
+        if late.payload:
+            step = step_of(late.order, late.sender, late.number, late.position, (), late.payload)
+            # What is malformed is so for all.
+            if isinstance(step, LoadStep):
+                self._late.append(step)
 
     @property
     def wants_more(self) -> bool:
@@ -160,10 +174,11 @@ class Incoming:
 
     def hand(self) -> Hand:
         """Give the pieces that have come."""
-        pieces = tuple(self._to_hand)
+        pieces, late = tuple(self._to_hand), tuple(self._late)
         self._to_hand.clear()
+        self._late.clear()
         self._is_handed = self.is_whole
-        return Hand(self.copy, pieces, is_last=self._is_handed)
+        return Hand(self.copy, pieces, self._is_handed, late)
 
     def on_state(self, state: AreaState) -> bool:
         """Learn how far the area is; says whether more may be fetched."""

@@ -61,6 +61,10 @@ class WrittenRecord:
 
         The oldest give way to the newest.
         """
+        if self._pieces and _first_number(written) <= self._pieces[-1].number.item(-1):
+            # A chunk of a load whose bytes came late.
+            self.keep_late(written, limit)
+            return
         self._pieces.append(self._counted(written))
         self._cut_down(limit)
 

@@ -43,6 +43,10 @@ class ClientLimits:
         lets wait, where attempts that were given up may still be.
     basic_reads : int
         Basic reads that may be open at once, one message more apart; others wait.
+    beside_bytes : int
+        Bytes of chunks that may be on their way beside the order.
+    beside_s : float
+        How long a load's end waits for storage processes that do not say that they have all of it.
     unreachable_s : float
         Time without a session with any router after which nothing is taken.
     silence_s : float
@@ -65,6 +69,8 @@ class ClientLimits:
     snapshot_reads: int = 4096
     snapshot_bytes: int = 2 << 20
     basic_reads: int = 16_384
+    beside_bytes: int = 32 << 20
+    beside_s: float = 60.0
     unreachable_s: float = 2.0
     silence_s: float = 60.0
 
@@ -114,6 +120,12 @@ class StorageLimits:
         assembly takes half the time of suspicion.
     basic_wait_s : float
         How long a basic read is held that comes before what its session has seen.
+    stage_bytes : int
+        Bytes of chunks that may be here and not ordered yet.
+    stage_kept_bytes : int
+        Bytes of chunks that are kept, when they are staged, for those who lack them.
+    stage_s : float
+        How long bytes of chunks are kept, ordered or not.
     copy_window_bytes : int
         What may be on its way of one copy that this process receives, or not be taken in yet.
     copy_s : float
@@ -140,6 +152,9 @@ class StorageLimits:
     replica_reads: int = 256
     answers_bytes: int = 512 << 20
     answers_total_bytes: int = 2 << 30
+    stage_bytes: int = 64 << 20
+    stage_kept_bytes: int = 64 << 20
+    stage_s: float = 60.0
     copy_window_bytes: int = 8 << 20
     copy_s: float = 0.005
     copy_bytes: int = 1 << 30

@@ -1,6 +1,7 @@
 """The sending side of one copy: an image of the rows goes out in parcels, as the receiver asks for them.
 
-Rules of the file: parcels are numbered, first the outcomes of writes, then pieces of the image;
+Rules of the file: parcels are numbered, first the outcomes of writes, then chunks of loads that
+came after the image though they belong to it, then pieces of the image;
 equal numbers hold equal things for as long as the copy lasts. No more is on its way than
 the receiver allows, but for one parcel.
 """
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from crescando.roles.areas import ImageTaken, Made, Make
 from crescando.roles.copy_messages import CopyHead, CopyId, CopyProgress, FetchParcels, Outcomes, Parcel
+from crescando.roles.staging import Late
 from crescando.types import ProcessId, Scope
 
 
@@ -31,6 +33,8 @@ class Outgoing:
     ----------
     has_begun : bool
         Whether its image is to be taken, or is; see `areas`.
+    late : sequence of Late
+        Chunks of loads that the image will not have.
     """
 
     def __init__(
@@ -43,7 +47,8 @@ class Outgoing:
         self.missing = missing
         self.has_begun = False
         self._image: ImageTaken | None = None
-        self._outcomes: Sequence[Outcomes] = ()
+        self._outcomes: Sequence[Outcomes | Late] = ()
+        self.late: Sequence[Late] = ()
         self._next: int | None = None
         """What to send next; None before the receiver has asked in this session."""
         self._on_way: deque[tuple[int, int]] = deque()
@@ -74,7 +79,7 @@ class Outgoing:
 
     def on_image(self, image: ImageTaken, outcomes: Sequence[Outcomes]) -> None:
         """Take what there is to send."""
-        self._image, self._outcomes = image, outcomes
+        self._image, self._outcomes = image, (*outcomes, *self.late)
 
     def on_fetch(self, fetch: FetchParcels) -> None:
         """Learn what has arrived, and how much more may be on its way.
@@ -102,7 +107,14 @@ class Outgoing:
             n_parcels = len(self._outcomes) + image.n_pieces
             yield CopyHead(self.copy, n_parcels, image.n_rows, image.n_bytes)
         while self._next < len(self._outcomes) and self._on_way_bytes < self._credit:
-            yield self._sent(Parcel(self.copy, self._next, self._outcomes[self._next]))
+            content = self._outcomes[self._next]
+            if isinstance(content, Late):
+                if content.content is None:
+                    # Its bytes are on their way here.
+                    break
+                yield self._sent(Parcel(self.copy, self._next, content.content))
+            else:
+                yield self._sent(Parcel(self.copy, self._next, content))
 
     @property
     def wants_make(self) -> bool:

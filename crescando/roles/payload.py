@@ -24,12 +24,14 @@ from crescando.engine.statement import (
     encode_parameters,
     encode_shapes,
 )
+from crescando.roles.load_messages import ORDERED_CHUNK
 from crescando.roles.runs import READ, WRITE, Run, Waiting
 from crescando.routing.batch import FEW, I64, U32, U64, Submission, offsets_of
 from crescando.types import MessageKind, ProcessId, Scope
 
 _READ = Kind.READ
 _READ_MESSAGE, _WRITE_MESSAGE = int(MessageKind.READ), int(MessageKind.WRITE)
+_CONFIG_MESSAGE = int(MessageKind.CONFIG)
 
 TOGETHER = 256
 """Requests whose payloads are made at once, though a submission may have room for fewer."""
@@ -94,10 +96,29 @@ class Packing:
         self._payloads: list[bytes] = []
         n_bytes = 0
         while waiting and len(self.taken) < n_max and n_bytes < bytes_max:
-            if _is_apart(waiting[0][1]):
+            if waiting[0][1].is_config:
+                # In a submission of its own: the order has room in reserve for it.
+                if not self.taken:
+                    self._take_order(waiting.popleft())
+                break
+            if waiting[0][1].order:
+                n_bytes += self._take_order(waiting.popleft())
+            elif _is_apart(waiting[0][1]):
                 n_bytes += self._take_one(waiting.popleft())
             else:
                 n_bytes += self._take_some(waiting, n_max - len(self.taken), bytes_max - n_bytes)
+
+    def _take_order(self, entry: Waiting) -> int:
+        """Take a step of a load; gives the bytes of its payload."""
+        _, request = entry
+        payload = request.order
+        if not request.is_config:
+            payload = encode_call(ORDERED_CHUNK, request.order)
+        self.taken.append(entry)
+        self._payloads.append(payload)
+        self._kinds.append(_CONFIG_MESSAGE if request.is_config else _WRITE_MESSAGE)
+        self._tables.append(-1 if request.is_config else request.shape.table)
+        return len(payload)
 
     def _take_one(self, entry: Waiting) -> int:
         """Take one request; gives the bytes of its payload."""
@@ -122,7 +143,8 @@ class Packing:
         keys = list(map(id, shapes))
         distinct = dict(zip(keys, shapes, strict=True))
         n = len(taken)
-        if any(shape.kind in _BRINGING for shape in distinct.values()) or any(map(_STEPS, requests)):
+        is_mixed = any(shape.kind in _BRINGING for shape in distinct.values())
+        if is_mixed or any(map(_STEPS, requests)) or any(map(_ORDER, requests)):
             n = next(place for place, request in enumerate(requests) if _is_apart(request))
         codes = {key: self._code(shape) for key, shape in distinct.items()}
         payloads = encode_calls(
@@ -185,11 +207,12 @@ class Packing:
 _STATES = bytes(READ if kind == _READ_MESSAGE else WRITE for kind in range(256))
 
 _STEPS = attrgetter("then")
+_ORDER = attrgetter("order")
 
 
 def _is_apart(request: Request) -> bool:
     """Say whether a request is looked at alone: one that brings rows, or a transaction."""
-    return bool(request.then) or request.shape.kind in _BRINGING
+    return bool(request.then or request.order) or request.shape.kind in _BRINGING
 
 
 def _kind_of(shape: Shape) -> int:

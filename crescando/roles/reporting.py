@@ -124,6 +124,13 @@ class Reporter:
         """Tell a client that an operation has failed."""
         self._send(Results(self.me, client, self.executed, failed=(failed,)))
 
+    def refuse(self, client: ProcessId, failed: Failed) -> None:
+        """Keep that a write was refused, and tell its client."""
+        ledger = self.ledger(client)
+        ledger.scopes.pop(failed.number, None)
+        ledger.keep_failed(failed, self._limits.records)
+        self.fail(client, failed)
+
     def take_to_send(self) -> list[tuple[ProcessId, Any]]:
         """Give what is to be sent."""
         to_send, self._to_send = self._to_send, []

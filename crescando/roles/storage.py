@@ -27,6 +27,7 @@ from crescando.roles.cycles import CopyWork, Executed, Execution, Question, Weig
 from crescando.roles.following import Following, configure
 from crescando.roles.limits import StorageLimits
 from crescando.roles.load import Load
+from crescando.roles.load_messages import AskStaged, Bring, ChunkOrder, Lack, Unknown
 from crescando.roles.memory import Memory
 from crescando.roles.messages import (
     Answered,
@@ -48,11 +49,13 @@ from crescando.roles.reporting import Reporter
 from crescando.roles.restraint import Restraint
 from crescando.roles.retirement import Retirement
 from crescando.roles.serving import NO_LEASE, Serving
+from crescando.roles.staging import Staging
 from crescando.routing.base import Config, ExpelledEvent, Multicast, ReadsEvent, StableEvent
-from crescando.routing.batch import Delivery
+from crescando.routing.batch import Delivery, Message
 from crescando.routing.ecast.messages import Lease, ReadRefused
+from crescando.routing.rubberband.loads import LoadOrder, Loads
 from crescando.schema import TableSchema
-from crescando.types import ProcessId
+from crescando.types import FULL_RING, ProcessId, Scope
 
 
 class StorageConfig(Config, Layout, Protocol):
@@ -61,6 +64,24 @@ class StorageConfig(Config, Layout, Protocol):
     @property
     def tables(self) -> tuple[TableSchema, ...]:
         """Every table, by ascending catalog id."""
+        ...
+
+    @property
+    def loads(self) -> Loads:
+        """The atomic loads under way."""
+        ...
+
+    @property
+    def storages(self) -> frozenset[ProcessId]:
+        """The member storage processes."""
+        ...
+
+    def holders(self, scope: Scope) -> frozenset[ProcessId]:
+        """Give the processes that hold anything of some ranges."""
+        ...
+
+    def load_orders(self, message: Message, after: Any) -> tuple[LoadOrder, ...]:
+        """Give what a message did to loads, given the configuration after it."""
         ...
 
 
@@ -98,15 +119,21 @@ class Storage:
         self.memory = Memory(self.limits.memory_bytes, self.limits.memory_watermark)
         self.reporter = Reporter(me, self.limits, self.following.is_member)
         self.arrivals = Arrivals(
-            self.limits, ledger=self.reporter.ledger, apply=self._apply, fail=self.reporter.fail
+            self.limits,
+            ledger=self.reporter.ledger,
+            apply=self._apply,
+            fail=self.reporter.fail,
+            stage=self._stage,
         )
         self.waiting = self.arrivals.waiting
+        self.staging = Staging(me, self.limits, put=self.waiting.put_step, fail=self.reporter.refuse)
         self.copies = Copies(
             me,
             self.limits,
             put=lambda step, at: self.waiting.put(step, at, 0),
             outcomes=self.reporter.outcomes,
             keep=self.reporter.keep_moved,
+            late=self.staging.late,
         )
         self._areas = Areas()
         self._load: Load | None = None
@@ -160,16 +187,20 @@ class Storage:
         self.following.join(self.multicast)
         if self.following.is_joined:
             self.copies.begin(self.config)
+            self.staging.follow(self.config)
         for schema in self.tables:
             self.waiting.put(TableChange(None, schema), -1, 0)
 
     def on_connected(self, peer: ProcessId, now_s: float) -> None:
+        self.staging.on_connected(peer)
         if peer.role == self.me.role:
             self.copies.on_connected(peer)
+            self.staging.asked_in(peer)
         else:
             self.multicast.on_connected(peer, now_s)
 
     def on_disconnected(self, peer: ProcessId, now_s: float) -> None:
+        self.staging.on_disconnected(peer)
         if peer.role == self.me.role:
             self.copies.on_disconnected(peer, now_s)
         else:
@@ -204,6 +235,9 @@ class Storage:
                 self._on_explain(peer, message)
             case Weigh():
                 self._on_weigh(peer, message)
+            case Bring() | Lack() | Unknown() | AskStaged():
+                if not self.staging.on_message(peer, message, now_s):
+                    self._out.reset.append(peer)
             case FetchParcels() | CopyHead() | Parcel() | CopyUnknown():
                 self.copies.on_message(peer, message, now_s)
             case AskCopies():
@@ -225,7 +259,7 @@ class Storage:
             self._tell(question, explained)
         self._out.send += result.weighed
         self.reporter.executed = max(self.executed, result.upto)
-        held = result.n_bytes + self.reporter.unsent_bytes + self.waiting.n_bytes
+        held = result.n_bytes + self.reporter.unsent_bytes + self.waiting.n_bytes + self.staging.n_bytes
         self._out.stop = self.memory.look(held)
         self.reporter.report(result.results)
         self.reporter.keep_replayed(result.moved.replayed)
@@ -251,11 +285,14 @@ class Storage:
             self._call_off(client, numbers)
         self._called_off.clear()
         has_questions = bool(self._replica_reads or self._questions or self._weighings)
-        has_work = bool(self.waiting or has_questions or self.copies.has_work)
+        can_enter = bool(self.waiting) and not self.waiting.is_stuck
+        has_work = can_enter or has_questions or self.copies.has_work
         if has_work and not self._is_busy and not self._out.stop:
             self._out.execute = self._next_cycle()
             self._is_busy, self._busy_since_s = True, now_s
         self.reporter.ledgers.flush(now_s)
+        self.staging.flush(now_s, delivered=self.multicast.delivered)
+        self.copies.need(self.staging.needed())
         self._work_on_copies(now_s)
         is_behind = self._restraint.look(self.waiting.backlog_s, now_s)
         self.multicast.hold_confirms(self._is_over_budget or is_behind)
@@ -266,11 +303,14 @@ class Storage:
         # Here and nowhere before: what was read in time may have waited since.
         out.send = self._serving.screen([*out.send, *self.reporter.take_to_send()], now_s)
         out.send += self.copies.take_to_send()
+        out.send += self.staging.take_to_send()
         out.send += protocol.send
         out.send += self._serving.lease.ask(now_s, self.multicast.lead)
         ledgers_s, restraint_s = self.reporter.ledgers.wake_at_s, self._restraint.wake_at_s
         copies_s, serving_s = self.copies.wake_at_s, self._serving.wake_at_s
-        out.wake_at_s = earliest(protocol.wake_at_s, ledgers_s, restraint_s, serving_s, copies_s)
+        out.wake_at_s = earliest(
+            protocol.wake_at_s, ledgers_s, restraint_s, serving_s, copies_s, self.staging.wake_at_s
+        )
         return out
 
     def _work_on_copies(self, now_s: float) -> None:
@@ -320,8 +360,12 @@ class Storage:
     def _apply(self, part: Delivery, index: int) -> None:
         """Follow a configuration message, its own join among them."""
         before = {table.id: table for table in self.tables}
-        message, _ = self.following.take(part, index)
+        message, known = self.following.take(part, index)
         at = self.following.position
+        if known is not None:
+            self._follow_loads(message, known)
+        else:
+            self.staging.follow(self.config)
         ledgers = self.reporter.ledgers
         for client in ledgers.present:
             if not self.config.is_member(client):
@@ -332,6 +376,21 @@ class Storage:
             if before.get(table) != after.get(table):
                 self.waiting.put(TableChange(before.get(table), after.get(table)), at, 0)
         self.copies.follow(self.config, at, self._now_s)
+
+    def _follow_loads(self, message: Message, before: StorageConfig) -> None:
+        """Take what a configuration message did to atomic loads."""
+        orders = before.load_orders(message, self.config)
+        if self.staging.follow_orders(
+            orders, message.sender, message.number, self.following.position, self.config
+        ):
+            # Every owner tells of all that it owns: the message has no scope.
+            self.reporter.ledger(message.sender).scopes[message.number] = (FULL_RING,), True
+
+    def _stage(self, chunk: ChunkOrder, sender: ProcessId, number: int, at: int, scope: Scope) -> None:
+        """Take the order of a chunk of an atomic load."""
+        failed = self.staging.order(chunk, sender, number, at, scope)
+        if failed is not None:
+            self.reporter.refuse(sender, failed)
 
     def _next_cycle(self) -> Execution:
         admitted = self.waiting.take()

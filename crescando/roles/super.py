@@ -11,15 +11,16 @@ the leader confirmations for too long is voted upon too, and no sign of life tak
 that vote back while it does.
 
 A super follows the order by delivery. From that it knows whom to look after and
-what happened (`history`), and has the ring healed and evened out (`healing`,
-`balancing`); of the router that leads it asks only who lags.
+what happened (`history`), has the ring healed and evened out (`healing`,
+`balancing`), and ends loads that nobody looks after (`orphans`); of the router that leads it
+asks only who lags.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from crescando.process import Output, earliest
 from crescando.roles.balancing import Balancer, Balancing, BalancingPolicy
@@ -27,6 +28,7 @@ from crescando.roles.following import Following, configure
 from crescando.roles.healing import Healer, Healing, HealingPolicy
 from crescando.roles.history import History
 from crescando.roles.messages import Ping, Pong, Retire, Watch, Weighs
+from crescando.roles.orphans import Configured, Orphans
 from crescando.roles.retirement import Retirement
 from crescando.routing.base import Config, ExpelledEvent, Multicast, StableEvent
 from crescando.routing.batch import CONFIG, Delivery, Message
@@ -71,7 +73,11 @@ class _Watched:
     is_full: bool = False
 
 
-C = TypeVar("C", bound=Config)
+class SuperConfig(Config, Configured, Protocol):
+    """What a super needs of a configuration beside its routing."""
+
+
+C = TypeVar("C", bound=SuperConfig)
 
 Observe = Callable[[C, Message, C], tuple[Happening, ...]]
 """Says what a message did, given the configuration before and after it."""
@@ -118,6 +124,7 @@ class Super(Generic[C]):
         self.history = History()
         self.healing: Healing[C] = Healing(me, healer, healing or HealingPolicy())
         self.balancing: Balancing[C] = Balancing(me, balancer, balancing or BalancingPolicy())
+        self.orphans = Orphans(me, self.healing.policy.delay_s)
         self._retirement = Retirement(self.following, multicast)
         self._observe = observe
         self._has_news = False
@@ -223,13 +230,18 @@ class Super(Generic[C]):
                 self._out.send += self.balancing.look(self.following.config, self._supers, now_s)
         if (is_due or self._has_news) and self.following.is_joined and not self._out.stop:
             self._heal(now_s)
+        if self.following.is_joined and not self._out.stop:
+            for over in self.orphans.look(self.following.config, self._supers, now_s):
+                configure(self.multicast, self.me, over)
         self._out.send.extend(self.history.answers())
         protocol = self.multicast.flush(now_s)
         out, self._out = self._out, Output()
         out.reset += protocol.reset
         out.connect += protocol.connect
         out.send += protocol.send
-        out.wake_at_s = earliest(protocol.wake_at_s, self._ping_at_s, self.healing.wake_at_s)
+        out.wake_at_s = earliest(
+            protocol.wake_at_s, self._ping_at_s, self.healing.wake_at_s, self.orphans.wake_at_s
+        )
         return out
 
     # Looking after processes.

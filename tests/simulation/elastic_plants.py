@@ -131,10 +131,12 @@ def write_to_owners_only(patch: pytest.MonkeyPatch) -> None:
 def count_layouts(patch: pytest.MonkeyPatch) -> None:
     """A layout's version is a count of the changes under way: after a drop it comes again."""
 
-    def counting(message: Any, membership: Any, ring: Any, catalog: Any, changes: Any, layout: Any) -> Any:
+    def counting(
+        message: Any, membership: Any, ring: Any, catalog: Any, changes: Any, layout: Any, loads: Any
+    ) -> Any:
         versions[layout] = len(changes)
         try:
-            return admitted(message, membership, ring, catalog, changes, layout)
+            return admitted(message, membership, ring, catalog, changes, layout, loads)
         except Refusal:
             body = decode_message(message.payload)
             if not isinstance(body, Reconfigure) or versions.get(body.predecessor) != len(changes):

@@ -36,13 +36,14 @@ from crescando.errors import RemoteProtocolError
 from crescando.permits import PERMITS, ROLES, SENDERS
 from crescando.roles import copy_messages as copying
 from crescando.roles import description
+from crescando.roles import load_messages as loading
 from crescando.roles import messages as direct
 from crescando.routing.base import NotStable
 from crescando.routing.ecast import messages as ecast
 from crescando.routing.ecast.snapshot import take_snapshot
 from crescando.routing.rubberband import Copy, Expand, MessageId, Suspect, happenings
 from crescando.schema import DataType
-from crescando.types import FULL_RING, RING_MAX, KeyRange, ProcessId
+from crescando.types import FULL_RING, RING_MAX, KeyRange, LoadId, ProcessId
 from tests.ecast.parties import CLIENT, OTHER, S0, S1, U0, batch, configure, of, point, read, write
 from tests.ecast.test_stability import Learner
 
@@ -81,6 +82,9 @@ EVENTS = tuple(
         happenings.TableChanged("t", "altered"),
     )
 )
+LOAD = LoadId(CLIENT, 7)
+DIGEST = bytes(range(16))
+CHUNK = loading.ChunkOrder(LOAD, 1, 2, 3, 4, DIGEST, (FULL_RING,), (CLIENT,))
 COPY = copying.CopyId(MessageId(CLIENT, 3), 1)
 PROGRESS = copying.CopyProgress(COPY, S0, S1, SCOPE, "copying", "é", 100, 6400, 50, 3200, 12.5, 0)
 FAILED = Failed(6, 9, SCOPE, "read", ("k", None), "division by zero")
@@ -168,6 +172,13 @@ MESSAGES: list[Any] = [
     copying.Parcel(COPY, 3, copying.Outcomes(CLIENT, (WRITTEN,), (FAILED,))),
     copying.Parcel(COPY, 4, Piece(0, 1, np.array([0, RING_MAX, 5, 7], np.uint64), (NUMBERS, NUMBERS))),
     copying.CopyUnknown(COPY),
+    copying.Parcel(COPY, 2, loading.LateChunk(CHUNK, CLIENT, 9, 3 << 20, b"rows")),
+    loading.Bring(DIGEST, b"rows"),
+    loading.Brought(DIGEST, "no room"),
+    loading.Lack(DIGEST),
+    loading.Unknown(DIGEST),
+    loading.AskStaged(4, LOAD, 1 << 40),
+    loading.StagedTold(4, -1, "lost"),
     copying.AskCopies(7),
     copying.CopiesTold(7, (PROGRESS,), ()),
 ]

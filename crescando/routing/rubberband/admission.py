@@ -11,6 +11,7 @@ create, drop, alter    clients and supers
 reconfigure            clients and supers, planned for the present layout
 ready                  the receiver of a copy under way
 drop                   clients, supers, and who sends or receives in a change
+steps of loads         clients; that a load is over supers
 =====================  ====================================================
 
 Anything else is refused. Messages of processes that are no members are void:
@@ -25,6 +26,7 @@ from crescando.routing.base import Refusal
 from crescando.routing.batch import Message
 from crescando.routing.rubberband.catalog import Catalog
 from crescando.routing.rubberband.changes import Changes, begun, place_of
+from crescando.routing.rubberband.loads import Loads
 from crescando.routing.rubberband.membership import ROLES, Membership
 from crescando.routing.rubberband.messages import (
     AddColumn,
@@ -53,6 +55,7 @@ def admitted(
     catalog: Catalog,
     changes: Changes,
     layout: MessageId | None,
+    loads: Loads,
 ) -> ConfigMessage | None:
     """Decode a configuration message that may take effect; None if it is void.
 
@@ -102,6 +105,8 @@ def admitted(
             change = changes[place_of(changes, wanted)]
             if sender.role == "storage" and sender not in change.parties():
                 raise Refusal(f"{sender} has no part in that change")
+        case _:
+            loads.check(body, sender.role, catalog.tables)
     return body
 
 

@@ -25,9 +25,11 @@ from crescando.routing.rubberband.admission import admitted
 from crescando.routing.rubberband.catalog import EMPTY_CATALOG, Catalog
 from crescando.routing.rubberband.changes import Changes, begun, place_of, receivers, settled, target_of
 from crescando.routing.rubberband.cover import NOWHERE, Cover
+from crescando.routing.rubberband.loads import NO_LOADS, LoadOrder, Loads
 from crescando.routing.rubberband.membership import Membership, Vote
 from crescando.routing.rubberband.messages import (
     AddColumn,
+    CommitLoad,
     ConfigMessage,
     CreateTable,
     DropChange,
@@ -36,19 +38,22 @@ from crescando.routing.rubberband.messages import (
     Join,
     Leave,
     MessageId,
+    PublishLoad,
     Ready,
     Reconfigure,
+    SealLoad,
     Suspect,
     Trust,
+    decode_message,
 )
 from crescando.routing.rubberband.ring import Ring, spread_ids
 from crescando.routing.rubberband.run import MALFORMED, route_run
 from crescando.routing.rubberband.transfers import Transfer, borders, transfers, wanted
 from crescando.schema import TableSchema
-from crescando.types import KeyRange, MessageKind, ProcessId, Scope
+from crescando.types import FULL_RING, KeyRange, LoadId, MessageKind, ProcessId, Scope
 
 
-class _Encoded(msgspec.Struct, frozen=True, array_like=True, tag="rubberband/3"):
+class _Encoded(msgspec.Struct, frozen=True, array_like=True, tag="rubberband/4"):
     """The canonical form of a configuration: sets as sorted tuples."""
 
     clients: tuple[ProcessId, ...]
@@ -61,6 +66,7 @@ class _Encoded(msgspec.Struct, frozen=True, array_like=True, tag="rubberband/3")
     catalog: Catalog
     layout: MessageId | None
     changes: Changes
+    loads: Loads
 
 
 # An enumeration's member costs ten times a name of the module.
@@ -92,6 +98,8 @@ class Rubberband:
         The message that last changed who serves which range, or is to; None from genesis.
     changes : tuple of Change
         The changes of the keyspace under way, in the order in which they end.
+    loads : Loads
+        The atomic loads under way, and what jobs have committed.
 
     Notes
     -----
@@ -103,6 +111,7 @@ class Rubberband:
     catalog: Catalog = EMPTY_CATALOG
     layout: MessageId | None = None
     changes: Changes = ()
+    loads: Loads = NO_LOADS
     _memo: _Memo = field(init=False, compare=False, repr=False, default_factory=_Memo)
 
     @classmethod
@@ -195,6 +204,12 @@ class Rubberband:
         """Give the arcs of a ring member, ascending, failed or not; none for others."""
         return self.ring.owned_arcs(process)
 
+    def holders(self, scope: Scope) -> frozenset[ProcessId]:
+        """Give the ring members that hold anything of some ranges, failed or not."""
+        touched = self.ring.mask(scope)
+        arcs = [arc for arc in range(len(self.ring.arcs)) if touched >> arc & 1]
+        return frozenset(process for arc in arcs for process in self.ring.owners(arc))
+
     def transfers(self, process: ProcessId) -> tuple[Transfer, ...]:
         """Give the copies under way that a process sends or receives, in the order of their changes."""
         return tuple(transfers(self.ring, self.changes, process))
@@ -202,6 +217,12 @@ class Rubberband:
     def wanted(self, process: ProcessId) -> Scope:
         """Give what a process must keep as soon as it holds it: what it owns, and what it is to own."""
         return wanted(self.ring, self.changes, process)
+
+    def load_orders(self, message: Message, after: Self) -> tuple[LoadOrder, ...]:
+        """Give what a message that was delivered did to loads, given the configuration after it."""
+        if self.loads == after.loads and not self.loads.jobs:
+            return ()
+        return self.loads.orders(decode_message(message.payload), after.loads)
 
     def borders(self) -> tuple[int, ...]:
         """Give where arcs begin on the ring, or are to begin while some change lasts; ascending."""
@@ -287,6 +308,7 @@ class Rubberband:
                     self.catalog,
                     self.layout,
                     self.changes,
+                    self.loads,
                 )
             )
         return self._memo.encoded
@@ -312,7 +334,7 @@ class Rubberband:
             frozenset(encoded.supers),
             frozenset(encoded.votes),
         )
-        return cls(ring, membership, encoded.catalog, encoded.layout, encoded.changes)
+        return cls(ring, membership, encoded.catalog, encoded.layout, encoded.changes, encoded.loads)
 
     def digest(self) -> bytes:
         """Give the 16-byte digest of the canonical encoding."""
@@ -358,7 +380,15 @@ class Rubberband:
         return found
 
     def _admitted(self, message: Message) -> ConfigMessage | None:
-        return admitted(message, self.membership, self.ring, self.catalog, self.changes, self.layout)
+        body = admitted(
+            message, self.membership, self.ring, self.catalog, self.changes, self.layout, self.loads
+        )
+        if isinstance(body, CommitLoad | SealLoad | PublishLoad):
+            outcome = self._cover().write(self.ring.mask((FULL_RING,)))
+            if isinstance(outcome, Refusal):
+                # Some owner may come back without whatever it is sent now.
+                raise Refusal(outcome.reason)
+        return body
 
     def _transition(self, message: Message) -> tuple[Self, frozenset[ProcessId]]:
         """Give the next configuration and whom the message makes fail."""
@@ -382,7 +412,9 @@ class Rubberband:
             case Trust(accused):
                 membership = membership.withdrawn(accused, message.sender)
             case CreateTable() | DropTable() | AddColumn() | DropColumn():
-                return self._sharing(replace(self, catalog=self.catalog.after(body))), frozenset()
+                catalog = self.catalog.after(body)
+                loads = self.loads.without_tables(catalog.tables)
+                return self._sharing(replace(self, catalog=catalog, loads=loads)), frozenset()
             case Reconfigure():
                 changes, layout = begun(body, at, self.ring, changes, membership), at
             case Ready(wanted, copy):
@@ -390,6 +422,11 @@ class Rubberband:
                 changes = (*changes[:place], changes[place].readied(copy), *changes[place + 1 :])
             case DropChange(wanted, _):
                 changes = changes[: place_of(changes, wanted)]
+            case _:
+                loads = self.loads.after(body, LoadId(*at))
+                return (
+                    self if loads == self.loads else self._sharing(replace(self, loads=loads))
+                ), frozenset()
         return self._settled(changes, membership, layout, at)
 
     def _settled(

@@ -14,7 +14,7 @@ import msgspec
 from crescando.errors import RemoteProtocolError
 from crescando.routing.rubberband.keyspace import Copy, Transformation
 from crescando.schema import ColumnDef, TableSchema
-from crescando.types import ProcessId
+from crescando.types import LoadId, ProcessId
 
 
 class MessageId(NamedTuple):
@@ -114,9 +114,96 @@ class DropChange(msgspec.Struct, frozen=True, array_like=True, tag="drop_change"
     reason: str
 
 
+class BeginLoad(msgspec.Struct, frozen=True, array_like=True, tag="begin_load"):
+    """Begin an atomic load: rows that are staged under it are shown together or not at all.
+
+    Changes nothing if the job has committed this epoch, or a later one. It ends the open loads of
+    the job up to this epoch: whoever began them is taken to be dead.
+
+    Attributes
+    ----------
+    table, version : int
+        Catalog id, and the version of the schema that `columns` are of.
+    job : str
+    epoch : int
+    write, rule : str
+        What becomes of the rows; see `loads`.
+    columns : tuple of int
+        Catalog ids of the columns that staged rows have.
+    lease_ms : int
+    """
+
+    table: int
+    version: int
+    job: str
+    epoch: int
+    write: str
+    rule: str
+    columns: tuple[int, ...]
+    lease_ms: int
+
+
+class RenewLoad(msgspec.Struct, frozen=True, array_like=True, tag="renew_load"):
+    """Whoever loads lives: the lease begins anew."""
+
+    load: LoadId
+
+
+class Winner(NamedTuple):
+    """The attempt at a partition of a load that counts."""
+
+    partition: int
+    attempt: int
+    n_chunks: int
+    n_rows: int
+
+
+class CommitLoad(msgspec.Struct, frozen=True, array_like=True, tag="commit_load"):
+    """Show the rows of the winners, and end the load; not for the rule ``fail``."""
+
+    load: LoadId
+    table: int
+    job: str
+    epoch: int
+    winners: tuple[Winner, ...]
+
+
+class SealLoad(msgspec.Struct, frozen=True, array_like=True, tag="seal_load"):
+    """Reserve the keys of the winners, and tell which of them are taken; of the rule ``fail``."""
+
+    load: LoadId
+    table: int
+    job: str
+    epoch: int
+    winners: tuple[Winner, ...]
+
+
+class PublishLoad(msgspec.Struct, frozen=True, array_like=True, tag="publish_load"):
+    """Show the rows of a sealed load, and end it."""
+
+    load: LoadId
+    table: int
+    job: str
+    epoch: int
+
+
+class AbortLoad(msgspec.Struct, frozen=True, array_like=True, tag="abort_load"):
+    """End a load; nothing of it is ever shown."""
+
+    load: LoadId
+
+
+class ExpireLoad(msgspec.Struct, frozen=True, array_like=True, tag="expire_load"):
+    """A super found a load's lease over: it ends, unless it was renewed meanwhile."""
+
+    load: LoadId
+    renewals: int
+
+
 CatalogMessage = CreateTable | DropTable | AddColumn | DropColumn
 KeyspaceMessage = Reconfigure | Ready | DropChange
-ConfigMessage = Join | Leave | Suspect | Trust | CatalogMessage | KeyspaceMessage
+LoadMessage = BeginLoad | RenewLoad | CommitLoad | SealLoad | PublishLoad | AbortLoad | ExpireLoad
+ConfigMessage = Join | Leave | Suspect | Trust | CatalogMessage | KeyspaceMessage | LoadMessage
 
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 _DECODER: msgspec.msgpack.Decoder[ConfigMessage] = msgspec.msgpack.Decoder(ConfigMessage)

@@ -1,0 +1,292 @@
+"""The atomic loads under way, and what each job has committed, as a value inside the configuration.
+
+Rules of the file: whether a load is open is decided here and nowhere else, so that it is so at the
+same place of the order for all. A job's highest committed epoch is remembered, which makes a
+second commit of it a repeat that changes nothing, whoever orders it. Rows and bytes are the
+storage processes' matter. What must not happen is a `Refusal`.
+
+=========  =====================  ============================================================
+write      rule                   what becomes of staged rows
+=========  =====================  ============================================================
+insert     keep, replace, fail    of keys that exist the old row stays, or the new one replaces
+                                  it, or nothing of the load is shown
+upsert                            new rows, or new values in the columns that are given
+update                            new values in the columns that are given, of keys that exist
+delete                            rows of these keys are removed
+overwrite                         the table consists of these rows, and no others
+=========  =====================  ============================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from crescando.errors import LOAD_GONE
+from crescando.routing.base import Refusal
+from crescando.routing.rubberband.messages import (
+    AbortLoad,
+    BeginLoad,
+    CommitLoad,
+    ExpireLoad,
+    LoadMessage,
+    PublishLoad,
+    RenewLoad,
+    SealLoad,
+    Winner,
+)
+from crescando.schema import TableSchema
+from crescando.types import LoadId
+
+WRITES = ("insert", "upsert", "update", "delete", "overwrite")
+RULES = ("fail", "keep", "replace")
+
+LOADS_MAX = 1024
+"""Loads that may be open at once."""
+
+JOBS_MAX = 1024
+"""Jobs of which the highest committed epoch is remembered: the one that committed longest ago gives way.
+No fewer than engines remember, which must not take for a repeat what is none here."""
+
+NAME_MAX = 200
+"""Characters of a job's name."""
+
+WINNERS_MAX = 1 << 16
+"""Partitions of one load."""
+
+LEASE_MS_MAX = 30 * 24 * 3_600_000
+
+
+class Load(msgspec.Struct, frozen=True, array_like=True):
+    """A load that is open.
+
+    Attributes
+    ----------
+    id : LoadId
+    table : int
+    job : str
+    epoch : int
+    write, rule : str
+    columns : tuple of int
+    lease_ms : int
+    renewals : int
+        How often the lease began anew.
+    is_sealed : bool
+    """
+
+    id: LoadId
+    table: int
+    job: str
+    epoch: int
+    write: str
+    rule: str
+    columns: tuple[int, ...]
+    lease_ms: int
+    renewals: int = 0
+    is_sealed: bool = False
+
+
+class LoadOrder(msgspec.Struct, frozen=True):
+    """What a message does to a load at its place.
+
+    Attributes
+    ----------
+    kind : str
+        ``repeat``: nothing, since it was committed before.
+    load : Load
+    winners : tuple of Winner
+        Of a commit, or a seal.
+    """
+
+    kind: Literal["begin", "commit", "seal", "publish", "abort", "repeat"]
+    load: Load
+    winners: tuple[Winner, ...] = ()
+
+
+class Loads(msgspec.Struct, frozen=True, array_like=True):
+    """Every open load, and what jobs have committed.
+
+    Attributes
+    ----------
+    open : tuple of Load
+        In the order in which they began.
+    jobs : tuple of (int, str, int)
+        Table, job and highest committed epoch, in the order of their last commits.
+    """
+
+    open: tuple[Load, ...] = ()
+    jobs: tuple[tuple[int, str, int], ...] = ()
+
+    def find(self, load: LoadId) -> Load | None:
+        """Give an open load."""
+        return next((each for each in self.open if each.id == load), None)
+
+    def committed(self, table: int, job: str) -> int | None:
+        """Give the highest epoch that a job has committed into a table."""
+        return next((epoch for t, name, epoch in self.jobs if (t, name) == (table, job)), None)
+
+    def is_repeat(self, table: int, job: str, epoch: int) -> bool:
+        """Say whether a job has committed an epoch, or a later one."""
+        committed = self.committed(table, job)
+        return committed is not None and committed >= epoch
+
+    def without_tables(self, tables: tuple[TableSchema, ...]) -> Loads:
+        """Give the same for the tables that are left."""
+        left = {table.id for table in tables}
+        if all(load.table in left for load in self.open) and all(job[0] in left for job in self.jobs):
+            return self
+        return Loads(
+            tuple(load for load in self.open if load.table in left),
+            tuple(job for job in self.jobs if job[0] in left),
+        )
+
+    def check(self, body: LoadMessage, role: str, tables: tuple[TableSchema, ...]) -> None:
+        """Refuse what may not take effect.
+
+        Raises
+        ------
+        Refusal
+            Naming the cause.
+        """
+        if (role != "client") != isinstance(body, ExpireLoad):
+            raise Refusal(f"a {role} may not order {type(body).__name__}")
+        known = {table.id: table for table in tables}
+        match body:
+            case BeginLoad():
+                self._check_begin(body, known.get(body.table))
+            case CommitLoad() | SealLoad() | PublishLoad():
+                if not self.is_repeat(body.table, body.job, body.epoch):
+                    self._check_end(body, self._open(body.load), known)
+            case ExpireLoad(load, renewals):
+                if self._open(load).renewals != renewals:
+                    raise Refusal("the load's lease was renewed")
+            case RenewLoad(load) | AbortLoad(load):
+                self._open(load)
+
+    def _open(self, load: LoadId) -> Load:
+        found = self.find(load)
+        if found is None:
+            raise Refusal(f"{LOAD_GONE}: {load}")
+        return found
+
+    def _check_begin(self, body: BeginLoad, table: TableSchema | None) -> None:
+        if table is None:
+            raise Refusal(f"no table has the id {body.table}")
+        if body.version != table.version:
+            raise Refusal(f"table {table.name!r} has changed since the load was prepared; begin it again")
+        if body.write not in WRITES or body.rule not in RULES:
+            raise Refusal(f"no load writes {body.write!r} by the rule {body.rule!r}")
+        if not 0 < len(body.job) <= NAME_MAX:
+            raise Refusal(f"a job's name has 1 to {NAME_MAX} characters")
+        if not 0 < body.lease_ms <= LEASE_MS_MAX:
+            raise Refusal(f"a lease lasts 1 to {LEASE_MS_MAX} ms")
+        if body.write != "insert" and not table.primary_key and body.write != "overwrite":
+            raise Refusal(f"table {table.name!r} has no primary key to {body.write} by")
+        _check_columns(body.columns, table)
+        if len(self.open) >= LOADS_MAX:
+            raise Refusal(f"{LOADS_MAX} loads are open; commit or abort some")
+
+    def _check_end(
+        self, body: CommitLoad | SealLoad | PublishLoad, load: Load, tables: dict[int, TableSchema]
+    ) -> None:
+        if (body.table, body.job, body.epoch) != (load.table, load.job, load.epoch):
+            raise Refusal(f"load {load.id} is one of another table, job or epoch")
+        _check_columns(load.columns, tables[load.table])
+        if isinstance(body, PublishLoad):
+            if not load.is_sealed:
+                raise Refusal(f"load {load.id} is not sealed")
+            return
+        if load.is_sealed:
+            raise Refusal(f"load {load.id} is sealed; publish or abort it")
+        if isinstance(body, SealLoad) != (load.write == "insert" and load.rule == "fail"):
+            raise Refusal("loads by the rule 'fail' are sealed and published, all others committed")
+        partitions = [winner.partition for winner in body.winners]
+        if len(partitions) > WINNERS_MAX or partitions != sorted(set(partitions)):
+            raise Refusal(f"a load has at most {WINNERS_MAX} partitions, each named once, in order")
+
+    def after(self, body: LoadMessage, at: LoadId) -> Loads:
+        """Give the loads after a message that takes effect."""
+        match body:
+            case BeginLoad():
+                if self.is_repeat(body.table, body.job, body.epoch):
+                    return self
+                load = Load(
+                    at, body.table, body.job, body.epoch, body.write, body.rule, body.columns, body.lease_ms
+                )
+                return Loads((*self._others(load), load), self.jobs)
+            case RenewLoad(wanted):
+                return self._with(wanted, is_sealed=None)
+            case SealLoad(wanted) if not self.is_repeat(body.table, body.job, body.epoch):
+                return self._with(wanted, is_sealed=True)
+            case AbortLoad(wanted) | ExpireLoad(wanted) | SealLoad(wanted):
+                return Loads(tuple(load for load in self.open if load.id != wanted), self.jobs)
+            case CommitLoad() | PublishLoad():
+                return self._committed(body)
+
+    def _with(self, wanted: LoadId, *, is_sealed: bool | None) -> Loads:
+        changed = (
+            load
+            if load.id != wanted
+            else msgspec.structs.replace(
+                load,
+                renewals=load.renewals + 1,
+                is_sealed=load.is_sealed if is_sealed is None else is_sealed,
+            )
+            for load in self.open
+        )
+        return Loads(tuple(changed), self.jobs)
+
+    def _committed(self, body: CommitLoad | PublishLoad) -> Loads:
+        others = tuple(load for load in self.open if load.id != body.load)
+        load = self.find(body.load)
+        if load is None or self.is_repeat(body.table, body.job, body.epoch):
+            return Loads(others, self.jobs)
+        jobs = [job for job in self.jobs if job[:2] != (load.table, load.job)]
+        jobs.append((load.table, load.job, load.epoch))
+        return Loads(tuple(each for each in others if not _is_older(each, load)), tuple(jobs[-JOBS_MAX:]))
+
+    def _others(self, load: Load) -> Iterator[Load]:
+        return (each for each in self.open if not _is_older(each, load))
+
+    def orders(self, body: object, after: Loads) -> tuple[LoadOrder, ...]:
+        """Give what a message did to loads, given those after it."""
+        found: list[LoadOrder] = []
+        if isinstance(body, (CommitLoad, SealLoad, PublishLoad)) and self.is_repeat(
+            body.table, body.job, body.epoch
+        ):
+            repeated = Load(body.load, body.table, body.job, body.epoch, "", "", (), 0)
+            found.append(LoadOrder("repeat", repeated))
+            body = None
+        left = {load.id: load for load in after.open}
+        for load in self.open:
+            if isinstance(body, SealLoad) and load.id == body.load and load.id in left:
+                found.append(LoadOrder("seal", load, body.winners))
+            elif load.id in left:
+                continue
+            elif isinstance(body, CommitLoad) and load.id == body.load:
+                found.append(LoadOrder("commit", load, body.winners))
+            elif isinstance(body, PublishLoad) and load.id == body.load:
+                found.append(LoadOrder("publish", load))
+            else:
+                found.append(LoadOrder("abort", load))
+        # Aborts give up reserved keys that a commit may want.
+        found.sort(key=lambda order: order.kind != "abort")
+        known = {load.id for load in self.open}
+        return (*found, *(LoadOrder("begin", load) for load in after.open if load.id not in known))
+
+
+NO_LOADS = Loads()
+"""What a cluster begins with."""
+
+
+def _is_older(load: Load, than: Load) -> bool:
+    """Say whether a load is one of the same job, up to its epoch."""
+    return (load.table, load.job) == (than.table, than.job) and load.epoch <= than.epoch
+
+
+def _check_columns(columns: tuple[int, ...], table: TableSchema) -> None:
+    known = {column.id for column in table.columns}
+    if not columns or len(set(columns)) != len(columns) or not known.issuperset(columns):
+        raise Refusal(f"table {table.name!r} lacks a column that the load writes, or it is named twice")
