@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -65,8 +66,6 @@ CATALOG_ATTEMPTS = 50
 """A second's worth: longer than a new leader takes to learn what the old one had decided."""
 
 _Done = Callable[[Completion], None]
-
-_NOT_ALONE = {Batch, type(None)}
 
 
 class CatalogCheck(Protocol):
@@ -506,35 +505,27 @@ class LoopBackend:
     def _settle(self, executed: Executed, told: list[Pending]) -> None:
         """Keep what operations ended with, and note of whom somebody is to be told."""
         tokens, outcomes, operations = executed.tokens, executed.outcomes, self._operations
-        batch = operations.get(tokens[0])
         # Whoever ends the session takes what is left, and settles it himself.
         taken = list(map(operations.pop, tokens, repeat(None)))
-        if isinstance(batch, Batch) and batch.holds(tokens) and None not in taken:
-            told += batch.settle(tokens, outcomes)
-            return
-        if set(map(type, taken)).isdisjoint(_NOT_ALONE):
-            alone: list[Any] = taken
-            Pending.keep_all(alone, outcomes)
-            told += alone
-            return
-        for token, operation, outcome in zip(tokens, taken, outcomes, strict=True):
+        for start, stop in _spans(tokens, taken):
+            operation = taken[start]
             if isinstance(operation, Batch):
-                told += operation.settle((token,), (outcome,))
+                told += operation.settle(tokens[start:stop], outcomes[start:stop])
             elif operation is not None:
-                operation.keep(outcome)
-                told.append(operation)
+                alone: list[Any] = taken[start:stop]
+                Pending.keep_all(alone, outcomes[start:stop])
+                told += alone
 
     def _settle_stable(self, tokens: Sequence[int]) -> None:
-        operations = self._operations
-        batch = operations.get(tokens[0])
-        if isinstance(batch, Batch) and batch.holds(tokens):
-            batch.settle_stable(tokens)
-            return
-        for token, operation in zip(tokens, map(operations.get, tokens), strict=True):
+        found = list(map(self._operations.get, tokens))
+        for start, stop in _spans(tokens, found):
+            operation = found[start]
             if isinstance(operation, Batch):
-                operation.settle_stable((token,))
-            elif operation is not None:
-                operation.settle_stable()
+                operation.settle_stable(tokens[start:stop])
+            else:
+                for each in found[start:stop]:
+                    if isinstance(each, Pending):
+                        each.settle_stable()
 
     def _complete(self, completion: Completion, told: list[Pending]) -> None:
         """Take what is told of one operation, or of what else was asked."""
@@ -574,6 +565,24 @@ class LoopBackend:
                 pending.tell()
         for future in asked:
             _fail(future, error)
+
+
+def _spans(tokens: Sequence[int], operations: Sequence[Any]) -> Iterator[tuple[int, int]]:
+    """Cut operations into those of one batch each, those alone, and those that nobody has any more."""
+    start, n = 0, len(tokens)
+    while start < n:
+        first, stop = operations[start], start + 1
+        if isinstance(first, Batch):
+            # Numbers ascend but for what was submitted anew.
+            stop = max(stop, bisect_left(tokens, first.first + len(first), start))
+            if operations[start:stop].count(first) < stop - start:
+                stop = start + 1
+        else:
+            kind = type(first)
+            while stop < n and type(operations[stop]) is kind:
+                stop += 1
+        yield start, stop
+        start = stop
 
 
 def _no_handle(_: Handle) -> None:

@@ -47,10 +47,6 @@ class Batch:
     def __len__(self) -> int:
         return len(self.outcomes)
 
-    def holds(self, tokens: Sequence[int]) -> bool:
-        """Say whether all of some numbers, one at least, are of operations of this batch."""
-        return min(tokens) >= self.first and max(tokens) < self.first + len(self.outcomes)
-
     def pending(self, place: int) -> Pending:
         """Give one operation as something to wait for."""
         pending = self._pendings.get(place)

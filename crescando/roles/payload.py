@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import accumulate, chain
 from operator import attrgetter
 
@@ -161,19 +162,23 @@ class Packing:
         self._tables += [shape.table for shape in shapes[:n]]
         return n_bytes[n - 1]
 
+    @cached_property
+    def _ranges(self) -> tuple[Scope | None, tuple[I64, U64, U64]]:
+        """The ring ranges of all requests, if they have the same; and of each, as columns."""
+        ranges = [request.ranges for _, request in self.taken]
+        is_alike = ranges.count(ranges[0]) == len(ranges)
+        return ranges[0] if is_alike else None, _range_columns(ranges, is_alike=is_alike)
+
     def run(self, first: int) -> Run:
         """Give the operations, numbered from `first`, to be kept until they have their outcomes."""
         states = self._kinds.translate(_STATES)
-        return Run(first, self.taken, states, self._common_ranges())
+        common, (_, low, high) = self._ranges
+        return Run(first, self.taken, states, common, (low, high) if len(low) == len(states) else None)
 
     def submission(self, sender: ProcessId, first: int, acknowledged: int, offsets: Spread) -> Submission:
         """Give the messages, numbered from `first`; reads spread load by `offsets`."""
         payloads, n = self._payloads, len(self._payloads)
-        common = self._common_ranges()
-        range_offsets, low, high = _range_columns(
-            [common] * n if common is not None else [request.ranges for _, request in self.taken],
-            is_alike=common is not None,
-        )
+        _, (range_offsets, low, high) = self._ranges
         return Submission(
             sender=sender,
             first=first,
@@ -188,11 +193,6 @@ class Packing:
             shared=encode_shapes(tuple(self._shapes)),
             acknowledged=acknowledged,
         )
-
-    def _common_ranges(self) -> Scope | None:
-        """Give the ring ranges of all requests, if they have the same."""
-        ranges = [request.ranges for _, request in self.taken]
-        return ranges[0] if ranges.count(ranges[0]) == len(ranges) else None
 
     def _code(self, shape: Shape) -> int:
         """Give the number of a shape in this submission."""

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterator, Sequence
-from itertools import repeat
+from itertools import compress, repeat
+
+import numpy as np
+from numpy.typing import NDArray
 
 from crescando.client.base import Block, Piece, ReadOutcome, Request, WriteOutcome
 from crescando.engine.base import Rows
@@ -19,6 +22,7 @@ from crescando.process import earliest
 from crescando.roles.answers import Answer
 from crescando.roles.completion import Executed, Stable
 from crescando.roles.flight import Coverage, InFlight
+from crescando.routing.batch import I64, U64
 from crescando.types import Position, Scope
 
 CLOSED, READ, WRITE, COUNTED, ALONE = range(5)
@@ -28,6 +32,8 @@ is a write whose counts are there, so that it lacks only to be stable; has a rec
 _UNTOUCHED = (READ, WRITE, COUNTED)
 
 _CLOSED = bytes((CLOSED,))
+
+Mask = NDArray[np.bool_]
 
 Waiting = tuple[int, Request]
 """A request, and what the user calls it."""
@@ -45,16 +51,36 @@ class Run:
         `READ` or `WRITE` for each.
     ranges : Scope or None
         The ring ranges of each of them, if they have the same.
+    ends : (ndarray of uint64, ndarray of uint64) or None
+        The lower and upper end of the one ring range of each of them, if none has more.
     """
 
-    __slots__ = ("first", "is_stable_upto", "outcomes", "ranges", "stable_s", "states", "taken", "tokens")
+    __slots__ = (
+        "ends",
+        "first",
+        "is_stable_upto",
+        "outcomes",
+        "ranges",
+        "stable_s",
+        "states",
+        "taken",
+        "tokens",
+    )
 
-    def __init__(self, first: int, taken: Sequence[Waiting], states: bytearray, ranges: Scope | None) -> None:
+    def __init__(
+        self,
+        first: int,
+        taken: Sequence[Waiting],
+        states: bytearray,
+        ranges: Scope | None,
+        ends: tuple[U64, U64] | None = None,
+    ) -> None:
         self.first = first
         self.taken = taken
         self.tokens = [token for token, _ in taken]
         self.states = states
         self.ranges = ranges
+        self.ends = ends
         self.is_stable_upto = first - 1
         self.stable_s = 0.0
         self.outcomes: dict[int, WriteOutcome] = {}
@@ -78,9 +104,21 @@ class Run:
         for place in places:
             states[place] = CLOSED
 
-    def are_all(self, state: int, places: Sequence[int]) -> bool:
-        """Say whether operations are in one state."""
-        return set(map(self.states.__getitem__, places)) == {state}
+    def are(self, state: int, places: I64) -> Mask:
+        """Say which operations are in a state."""
+        found: Mask = np.frombuffer(self.states, np.uint8)[places] == state
+        return found
+
+    def lie_in(self, scope: Scope, places: I64) -> Mask:
+        """Say which operations touch nothing outside a scope, of those of which that is seen at once."""
+        if self.ranges is not None:
+            return np.full(len(places), self.ranges == scope)
+        lying = np.zeros(len(places), np.bool_)
+        if self.ends is not None:
+            low, high = self.ends[0][places], self.ends[1][places]
+            for key_range in scope:
+                lying |= (low >= np.uint64(key_range.low)) & (high <= np.uint64(key_range.high))
+        return lying
 
 
 class Runs:
@@ -284,7 +322,7 @@ class Runs:
         told: list[Stable | Executed] = []
         others: list[int] = []
         start = 0
-        if len(scopes) != 1 or n != len(set(numbers)) or numbers != sorted(numbers):
+        if not _ascend(rows.number):
             others += range(n)
             start = n
         while start < n:
@@ -294,13 +332,16 @@ class Runs:
                 start += 1
                 continue
             stop = bisect_right(numbers, run.last, start)
-            first = run.first
-            places = [number - first for number in numbers[start:stop]]
-            if run.ranges == scopes[0] and run.are_all(READ, places):
-                outcomes = list(map(ReadOutcome, positions[start:stop], zip(pieces[start:stop])))
-                told += self._end(run, places, outcomes)
-            else:
-                others += range(start, stop)
+            places = rows.number[start:stop] - run.first
+            whole = run.are(READ, places)
+            for index, scope in enumerate(scopes):
+                whole &= run.lie_in(scope, places) | (rows.scope[start:stop] != index)
+            outcomes = list(map(ReadOutcome, positions[start:stop], zip(pieces[start:stop])))
+            if not whole.all():
+                others += (start + np.flatnonzero(~whole)).tolist()
+                outcomes, places = list(compress(outcomes, whole.tolist())), places[whole]
+            if outcomes:
+                told += self._end(run, places.tolist(), outcomes)
             start = stop
         return told, [
             Answer(numbers[place], positions[place], pieces[place], 0, has_more=False) for place in others
@@ -338,26 +379,34 @@ class Runs:
         told: list[Executed] = []
         others: list[Report] = []
         reports, coverage = list(written.reports()), Coverage(written.arcs)
-        numbers = [report.number for report in reports]
-        if numbers != sorted(set(numbers)):
+        numbers = np.array([report.number for report in reports], np.int64)
+        if not _ascend(numbers):
             return told, reports
         start = 0
         while start < len(reports):
-            run = self._run_of(numbers[start])
-            stop = start + 1 if run is None else bisect_right(numbers, run.last, start)
-            some = reports[start:stop]
-            if run is not None and _is_all(run.ranges, coverage):
-                told += self._end_writes(run, some, others)
+            run = self._run_of(int(numbers[start]))
+            if run is None:
+                others.append(reports[start])
+                start += 1
+                continue
+            stop = int(np.searchsorted(numbers, run.last, side="right"))
+            some, places = reports[start:stop], numbers[start:stop] - run.first
+            whole = run.are(WRITE, places)
+            if run.ranges is not None:
+                whole &= _is_all(run.ranges, coverage)
             else:
-                others += some
+                # The counts of one that touches several arcs may be of more than it asked for.
+                whole &= len(written.arcs) == 1
+                whole &= run.lie_in(written.arcs, places)
+            if not whole.all():
+                others += compress(some, (~whole).tolist())
+                some, places = list(compress(some, whole.tolist())), places[whole]
+            if some:
+                told += self._end_writes(run, some, places.tolist())
             start = stop
         return told, others
 
-    def _end_writes(self, run: Run, reports: list[Report], others: list[Report]) -> Iterator[Executed]:
-        places = [report.number - run.first for report in reports]
-        if not run.are_all(WRITE, places):
-            others += reports
-            return
+    def _end_writes(self, run: Run, reports: list[Report], places: list[int]) -> Iterator[Executed]:
         outcomes = [WriteOutcome(Position(report.position), report.counts) for report in reports]
         n_stable = bisect_left(places, run.is_stable_upto + 1 - run.first)
         for place, outcome in zip(places[n_stable:], outcomes[n_stable:], strict=True):
@@ -368,9 +417,12 @@ class Runs:
             self._close(run, places[:n_stable])
 
 
-def _is_all(ranges: Scope | None, coverage: Coverage) -> bool:
+def _ascend(numbers: I64) -> bool:
+    """Say whether each number is above the one before."""
+    return bool((numbers[1:] > numbers[:-1]).all())
+
+
+def _is_all(ranges: Scope, coverage: Coverage) -> bool:
     """Say whether some arcs are everything that writes of some ring ranges touch."""
-    if ranges is None:
-        return False
     left, fresh = coverage.of(ranges)
     return not left and len(fresh) == len(coverage.arcs)

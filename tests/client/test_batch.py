@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
+from typing import Any
 
 import pytest
 
 import crescando
+from crescando.backend import _spans
 from crescando.client.base import Batch, Pending, ReadOutcome, SchemaChanged, WriteOutcome
 from crescando.client.store import Session
 from crescando.errors import LostError, RefusedError
@@ -143,3 +146,31 @@ def test_a_batch_that_is_refused_whole_sends_nothing() -> None:
         handles[0].result()
     with pytest.raises(LostError):
         handles[1].result()
+
+
+def test_what_is_told_together_is_cut_where_another_batch_begins() -> None:
+    """Whatever the order, and also where somebody has taken an operation away."""
+    rng = random.Random(11)
+    left, right = (Batch(first, 4, lambda _, __: None) for first in (2, 10))
+    alone = [Pending(number) for number in (7, 8)]
+    operations: dict[int, Any] = {
+        **dict.fromkeys(range(2, 6), left),
+        **dict(zip((7, 8), alone, strict=True)),
+        **dict.fromkeys(range(10, 14), right),
+    }
+    for _ in range(200):
+        tokens = rng.sample(range(2, 14), rng.randrange(1, 12))
+        if rng.random() < 0.6:
+            tokens.sort()
+        found = [operations.get(token) for token in tokens]
+
+        spans = list(_spans(tokens, found))
+
+        assert [place for start, stop in spans for place in range(start, stop)] == list(range(len(tokens)))
+        for start, stop in spans:
+            if isinstance(found[start], Batch):
+                assert all(each is found[start] for each in found[start:stop])
+            else:
+                assert {type(each) for each in found[start:stop]} == {type(found[start])}
+    assert list(_spans(range(2, 6), [left] * 4)) == [(0, 4)]
+    assert list(_spans([4, 5, 10], [left, left, right])) == [(0, 2), (2, 3)]

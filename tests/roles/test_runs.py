@@ -9,14 +9,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from crescando.client.base import Request
-from crescando.engine.statement import encode_call, encode_parameters
-from crescando.engine.written import join_written
+from crescando.client.base import ReadOutcome, Request, WriteOutcome
+from crescando.engine.base import Results, Rows
+from crescando.engine.statement import Column, encode_call, encode_parameters
+from crescando.engine.written import Written, join_written
 from crescando.roles.completion import Executed, Stable
 from crescando.roles.payload import Packing, Spread
 from crescando.roles.runs import READ, WRITE, Run, Runs
+from crescando.schema import DataType
 from crescando.types import FULL_RING, KeyRange
-from tests.roles.test_client import ME, S0, Desk, rows, written, wrote
+from tests.roles.test_client import ME, S0, Desk, keys_of, rows, written, wrote
 from tests.roles.test_storage import add, insert, read_all
 
 ALONE = (KeyRange(0, 5), KeyRange(9, 9))
@@ -66,6 +68,113 @@ def story(seed: int, *, is_alone: bool) -> tuple[object, ...]:
 @pytest.mark.parametrize("seed", range(60))
 def test_together_is_as_one_by_one(seed: int) -> None:
     assert story(seed, is_alone=False) == story(seed, is_alone=True)
+
+
+ARCS = (KeyRange(0, 33), KeyRange(34, 66), KeyRange(67, 99))
+
+
+def reach(rng: random.Random) -> tuple[KeyRange, ...]:
+    """Give what an operation touches: a point mostly, a short range, or two points."""
+    low = rng.randrange(90)
+    found = [KeyRange(low, low)] * 5
+    found += [KeyRange(low, low + rng.randrange(10))]
+    if rng.random() < 0.1:
+        return KeyRange(low, low), KeyRange(low + 5, low + 5)
+    return (rng.choice(found),)
+
+
+def answers(rng: random.Random, numbers: list[int]) -> Results:
+    """Give answers to several reads, for any scopes, right or wrong."""
+    scopes = tuple(tuple(sorted(rng.sample(ARCS, rng.randrange(1, 4)))) for _ in range(rng.randrange(1, 3)))
+    n = len(numbers)
+    keys = Column(DataType.INT64, np.array(numbers, np.int64))
+    places = np.array([rng.randrange(len(scopes)) for _ in numbers])
+    columns = np.array(numbers), 10 + np.array(numbers), places
+    return Results(S0, ME, 50, rows=(Rows(*columns, scopes, np.arange(n + 1), ("k",), (keys,)),))
+
+
+def doings(rng: random.Random, numbers: list[int]) -> Results:
+    """Give what several writes did in some arcs, which some of them do not touch."""
+    arcs = tuple(sorted(rng.sample(ARCS, rng.choice((1, 1, 1, 2)))))
+    n = len(numbers)
+    affected = np.array([rng.randrange(3) for _ in range(n * len(arcs))])
+    steps = np.zeros(n, np.int64)
+    did = Written(np.array(numbers), 10 + np.array(numbers), steps, arcs, affected)
+    return Results(S0, ME, 50, written=(did,))
+
+
+def story_of_keys(seed: int, *, is_alone: bool) -> tuple[object, ...]:
+    """As `story`, of operations that touch little, told of together by owners of some arcs."""
+    rng = random.Random(seed)
+    kinds = [rng.random() < 0.5 for _ in range(12)]
+    asked = [
+        msgspec.structs.replace(read_all() if is_read else add(1, 1), ranges=reach(rng)) for is_read in kinds
+    ]
+    desk = desk_with(*asked, is_alone=is_alone)
+    upto = 1
+    steps = []
+    for _ in range(40):
+        if rng.random() < 0.3:
+            upto = max(upto, rng.randrange(1, 14))
+            desk.stable(upto)
+        else:
+            is_read = rng.random() < 0.5
+            numbers = [place + 2 for place, kind in enumerate(kinds) if kind == is_read]
+            some = sorted(rng.sample(numbers, rng.randrange(1, len(numbers) + 1))) if numbers else []
+            if rng.random() < 0.1:
+                rng.shuffle(some)
+            if some:
+                desk.tell(S0, (answers if is_read else doings)(rng, some))
+        if is_alone:
+            desk.core._operations.values()
+        steps.append([(desk.outcome(token) is None, desk.is_stable(token)) for token in range(2, 14)])
+    ends = {token: desk.outcome(token) for token in range(2, 14)}
+    shown = {token: None if end is None else _told(end) for token, end in ends.items()}
+    return shown, steps, list(desk.core._operations), desk.core._operations.lowest(0), desk.core._seen
+
+
+def _told(end: object) -> object:
+    if isinstance(end, ReadOutcome):
+        return end.position, [(piece.scope, keys_of(end)) for piece in end.pieces]
+    assert isinstance(end, WriteOutcome)
+    return end.position, [(count.key_range, count.affected) for count in end.counts]
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_keyed_operations_together_are_as_one_by_one(seed: int) -> None:
+    together = story_of_keys(seed, is_alone=False)
+
+    assert together == story_of_keys(seed, is_alone=True)
+
+
+def test_keyed_operations_get_no_records_where_one_answer_is_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [(KeyRange(at, at),) for at in (3, 40, 12, 99)]
+    reads = [msgspec.structs.replace(read_all(), ranges=ranges) for ranges in points]
+    writes = [msgspec.structs.replace(add(1, 1), ranges=ranges) for ranges in points]
+    desk = desk_with(*reads, *writes, is_alone=False)
+    keys = Column(DataType.INT64, np.arange(4))
+    columns = np.arange(2, 6), np.arange(12, 16), np.array([0, 1, 0, 1])
+    rows_ = Rows(*columns, (ARCS[:1], ARCS[1:]), np.arange(5), ("k",), (keys,))
+    zeros = np.zeros(2, np.int64)
+    made: list[int] = []
+    monkeypatch.setattr(Runs, "_record", lambda _, run, place: made.append(place))
+
+    desk.tell(S0, Results(S0, ME, 50, rows=(rows_,)))
+    desk.tell(
+        S0,
+        Results(
+            S0,
+            ME,
+            50,
+            written=(Written(np.array([6, 8]), np.array([16, 18]), zeros, ARCS[:1], np.array([1, 2])),),
+        ),
+    )
+
+    assert made == []
+    assert list(desk.core._operations) == [6, 7, 8, 9], "writes lack to be stable"
+    desk.stable(9)
+    assert list(desk.core._operations) == [7, 9]
+    assert [desk.outcome(token) is not None for token in range(2, 10)] == [True] * 5 + [False, True, False]
 
 
 def test_a_write_that_is_told_with_others_waits_until_it_is_stable() -> None:
