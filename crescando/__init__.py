@@ -21,6 +21,8 @@ from crescando.client.handles import ReadHandle, TransactionHandle, WriteHandle
 from crescando.client.inference import schema_from
 from crescando.client.load import Load, StagedPart
 from crescando.client.outcome import WriteResult
+from crescando.client.pin import Pinned
+from crescando.client.pinned import PinnedPart, PinTicket
 from crescando.client.store import Session, Store
 from crescando.client.table import Table
 from crescando.client.textual import expr
@@ -42,6 +44,9 @@ __all__ = [
     "LoadOutcome",
     "LoadTicket",
     "PartReceipt",
+    "PinTicket",
+    "Pinned",
+    "PinnedPart",
     "RangePartition",
     "ReadHandle",
     "Session",

@@ -28,7 +28,8 @@ from crescando.client.base import (
     Request,
     WriteOutcome,
 )
-from crescando.client.promise import Promise
+from crescando.client.pinned import PinAnswer, PinId, PinQuestion
+from crescando.client.promise import fail, resolve, then
 from crescando.engine.statement import encode_parameters
 from crescando.errors import (
     LOAD_GONE,
@@ -42,7 +43,7 @@ from crescando.loop import LoopThread
 from crescando.pump import Handle, Pump
 from crescando.roles.client import Client
 from crescando.roles.completion import Completion, Executed, Stable
-from crescando.roles.messages import Explain, ReadReplica
+from crescando.roles.messages import AskPinned, Explain, ReadReplica
 from crescando.routing.ecast.messages import ConfigState
 from crescando.routing.rubberband.config import Rubberband
 from crescando.routing.rubberband.messages import (
@@ -52,6 +53,7 @@ from crescando.routing.rubberband.messages import (
     CreateTable,
     DropTable,
     Leave,
+    Pin,
     RenewLoad,
     encode_message,
 )
@@ -176,9 +178,9 @@ class LoopBackend:
 
         def created(catalog: Mapping[str, TableSchema], *, is_last: bool) -> bool:
             if schema.name in catalog:
-                _resolve(done, catalog[schema.name])
+                resolve(done, catalog[schema.name])
             elif is_last:
-                _fail(done, UnknownTableError(schema.name, tuple(catalog)))
+                fail(done, UnknownTableError(schema.name, tuple(catalog)))
             return done.done()
 
         self._change_catalog(encode_message(CreateTable(schema)), done, created)
@@ -191,7 +193,7 @@ class LoopBackend:
         def dropped(catalog: Mapping[str, TableSchema], *, is_last: bool) -> bool:
             # One of that name may have been made again meanwhile.
             if name not in catalog or is_last:
-                _resolve(done, None)
+                resolve(done, None)
             return done.done()
 
         self._change_catalog(encode_message(DropTable(name)), done, dropped)
@@ -206,7 +208,7 @@ class LoopBackend:
         done: Future[Mapping[str, TableSchema]] = Future()
 
         def fresh(catalog: Mapping[str, TableSchema], *, is_last: bool) -> bool:
-            _resolve(done, catalog)
+            resolve(done, catalog)
             return True
 
         self._in_loop(lambda: self._ask_catalog(done, fresh), done)
@@ -215,7 +217,7 @@ class LoopBackend:
     def _change_catalog(self, payload: bytes, done: Future[Any], check: CatalogCheck) -> None:
         def decided(completion: Completion) -> None:
             if completion.error is not None:
-                _fail(done, completion.error)
+                fail(done, completion.error)
             else:
                 self._ask_catalog(done, check)
 
@@ -244,7 +246,7 @@ class LoopBackend:
 
         def answered(completion: Completion) -> None:
             if completion.error is not None or not isinstance(completion.outcome, ConfigState):
-                _fail(done, completion.error or ClosedError("no answer"))
+                fail(done, completion.error or ClosedError("no answer"))
                 return
             config = Rubberband.decode(completion.outcome.config)
             if not check(config, is_last=attempt >= CATALOG_ATTEMPTS):
@@ -266,14 +268,14 @@ class LoopBackend:
             load = LoadId(self.core.me, numbers[0])
             is_repeat = config.loads.is_repeat(begin.table, begin.job, begin.epoch)
             if is_repeat or config.loads.find(load) is not None:
-                _resolve(done, (load, is_repeat))
+                resolve(done, (load, is_repeat))
             elif is_last:
-                _fail(done, LoadGoneError(f"{LOAD_GONE}: {load}"))
+                fail(done, LoadGoneError(f"{LOAD_GONE}: {load}"))
             return done.done()
 
         def decided(completion: Completion) -> None:
             if completion.error is not None:
-                _fail(done, completion.error)
+                fail(done, completion.error)
             else:
                 self._ask_configuration(done, known)
 
@@ -309,9 +311,9 @@ class LoopBackend:
         def answered(completion: Completion) -> None:
             state = completion.outcome
             if isinstance(state, ConfigState):
-                _resolve(done, (state.position, Rubberband.decode(state.config)))
+                resolve(done, (state.position, Rubberband.decode(state.config)))
             else:
-                _fail(done, completion.error or ClosedError("no answer"))
+                fail(done, completion.error or ClosedError("no answer"))
 
         def start() -> None:
             self.core.ask_config(self._call_back(answered))
@@ -338,9 +340,9 @@ class LoopBackend:
 
         def decided(completion: Completion) -> None:
             if completion.error is not None:
-                _fail(done, completion.error)
+                fail(done, completion.error)
             else:
-                _resolve(done, None)
+                resolve(done, None)
 
         def start() -> None:
             number = self.core.configure(self._call_back(decided), encode_message(message))
@@ -350,6 +352,23 @@ class LoopBackend:
 
         self._in_loop(start, done)
         return done
+
+    # Pinned snapshots.
+
+    def pin(self, tables: tuple[int, ...], lease_s: float) -> Future[PinId]:
+        """Order a pin; see `Backend.pin`."""
+        numbers: list[int] = []
+        ordered = self.order(Pin(tables, lease_s), numbers.append)
+        return then(ordered, lambda _: PinId(self.core.me, numbers[0]))
+
+    def holders(self) -> Future[tuple[ProcessId, ...]]:
+        """Ask for the storage processes there are; see `Backend.holders`."""
+        return then(self.layout(), lambda found: tuple(sorted(found[1].storages)))
+
+    def ask_pinned(self, process: ProcessId, question: PinQuestion) -> Future[PinAnswer]:
+        """Ask about a pinned snapshot; see `Backend.ask_pinned`."""
+        asked = self.ask(process, lambda number: AskPinned(number, question))
+        return then(asked, lambda answered: answered.answer)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         """Call back in the loop's thread after a while.
@@ -376,9 +395,9 @@ class LoopBackend:
 
         def answered(completion: Completion) -> None:
             if completion.error is not None:
-                _fail(done, completion.error)
+                fail(done, completion.error)
             else:
-                _resolve(done, completion.outcome)
+                resolve(done, completion.outcome)
 
         def start() -> None:
             self.core.ask(self._call_back(answered), process, question)
@@ -411,13 +430,13 @@ class LoopBackend:
                 else:
                     errors.append(completion.error or ClosedError("no answer"))
                 if len(found) + len(errors) == len(asked):
-                    _resolve(done, tuple(sorted(found, key=lambda each: each.process)))
+                    resolve(done, tuple(sorted(found, key=lambda each: each.process)))
 
             for process in asked:
                 question = partial(Explain, shape=shape, parameters=parameters)
                 self.core.ask(self._call_back(answered), process, question)
             if not asked:
-                _resolve(done, ())
+                resolve(done, ())
             self._pump.need_turn()
 
         self._in_loop(start, done)
@@ -437,7 +456,7 @@ class LoopBackend:
         left: Future[Any] = Future()
 
         def leave() -> None:
-            token = self._call_back(lambda _: _resolve(left, None))
+            token = self._call_back(lambda _: resolve(left, None))
             self.core.configure(token, encode_message(Leave(self.core.me)))
             self._pump.need_turn()
 
@@ -559,12 +578,12 @@ class LoopBackend:
             asked = list(self._asked)
         for token, operation in list(left.items()):
             if not isinstance(operation, Batch):
-                _fail(operation, error)
+                fail(operation, error)
                 continue
             for pending in operation.fail(token, error):
                 pending.tell()
         for future in asked:
-            _fail(future, error)
+            fail(future, error)
 
 
 def _spans(tokens: Sequence[int], operations: Sequence[Any]) -> Iterator[tuple[int, int]]:
@@ -587,13 +606,3 @@ def _spans(tokens: Sequence[int], operations: Sequence[Any]) -> Iterator[tuple[i
 
 def _no_handle(_: Handle) -> None:
     """Nobody will call it off."""
-
-
-def _resolve(future: Future[Any], value: Any) -> None:
-    if not future.done():
-        future.set_result(value)
-
-
-def _fail(future: Future[Any] | Promise[Any], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)

@@ -39,6 +39,7 @@ from crescando.roles.description import NODE, ChangeRouters, Describe, Described
 from crescando.roles.load_messages import AskStaged, Bring, Brought, Lack, StagedTold, Unknown
 from crescando.roles.messages import (
     Answered,
+    AskPinned,
     Attach,
     BasicRefused,
     Explain,
@@ -46,6 +47,7 @@ from crescando.roles.messages import (
     Forget,
     Inquire,
     Inquired,
+    PinAnswered,
     Ping,
     Pong,
     ReadBasic,
@@ -130,6 +132,7 @@ PERMITS: Mapping[tuple[str, str], tuple[type, ...]] = {
     (CLIENT, STORAGE): (
         Answered,
         AskCopies,
+        AskPinned,
         AskStaged,
         Attach,
         Bring,
@@ -151,6 +154,7 @@ PERMITS: Mapping[tuple[str, str], tuple[type, ...]] = {
         Explains,
         Inquired,
         Lack,
+        PinAnswered,
         Pong,
         ReadRefused,
         Results,

@@ -51,6 +51,7 @@ from crescando.roles.description import ChangeRouters, Describe, Described, Rout
 from crescando.roles.load_messages import AskStaged, Bring, Brought, Lack, StagedTold, Unknown
 from crescando.roles.messages import (
     Answered,
+    AskPinned,
     Attach,
     BasicRefused,
     Explain,
@@ -58,6 +59,7 @@ from crescando.roles.messages import (
     Forget,
     Inquire,
     Inquired,
+    PinAnswered,
     Ping,
     Pong,
     ReadBasic,
@@ -143,6 +145,7 @@ WireMessage = (
     | Welcome
     | Results
     | Answered
+    | AskPinned
     | Attach
     | BasicRefused
     | Explain
@@ -150,6 +153,7 @@ WireMessage = (
     | Forget
     | Inquire
     | Inquired
+    | PinAnswered
     | Ping
     | Pong
     | ReadBasic

@@ -17,6 +17,7 @@ import msgspec
 from crescando.client.batch import Batch, Failed
 from crescando.client.block import Block, Piece
 from crescando.client.pending import Pending
+from crescando.client.pinned import PinAnswer, PinId, PinQuestion
 from crescando.engine.aggregate import States
 from crescando.engine.base import Explained
 from crescando.engine.statement import Column, Shape
@@ -340,6 +341,18 @@ class Backend(Protocol):
 
     def borders(self) -> tuple[int, ...]:
         """Give where the ring's arcs begin, as far as this client has heard; perhaps nothing."""
+        ...
+
+    def pin(self, tables: tuple[int, ...], lease_s: float) -> Future[PinId]:
+        """Order a pin of tables, by catalog ids, behind what was submitted; done when it is stable."""
+        ...
+
+    def holders(self) -> Future[tuple[ProcessId, ...]]:
+        """Ask the routers for the storage processes there are."""
+        ...
+
+    def ask_pinned(self, process: ProcessId, question: PinQuestion) -> Future[PinAnswer]:
+        """Ask a storage process about a pinned snapshot, outside the order; fails if it cannot be reached."""
         ...
 
     def close(self, timeout_s: float) -> None:

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from crescando.engine.statement import Column, Scalar
 from crescando.errors import SpecError, UnknownTableError
 from crescando.schema import TableSchema
 from crescando.types import KeyRange, Position, ProcessId, Scope
@@ -137,6 +138,87 @@ class Holding(msgspec.Struct, frozen=True, array_like=True):
     tables: tuple[TableSchema, ...]
     n_rows: tuple[tuple[int, ...], ...]
     n_bytes: tuple[tuple[int, ...], ...]
+
+
+class Hold(msgspec.Struct, frozen=True, array_like=True, tag="hold"):
+    """What do you hold of it?"""
+
+    pin: PinId
+
+
+class Fetch(msgspec.Struct, frozen=True, array_like=True, tag="fetch"):
+    """Give some rows of a part, from a place on; see `engine.base.PinnedRead`.
+
+    Attributes
+    ----------
+    pin : PinId
+    shape, parameters : bytes
+        The read, as encoded in `engine.statement`.
+    key_range : KeyRange
+    n_strips, strip, offset : int
+    """
+
+    pin: PinId
+    shape: bytes
+    parameters: bytes
+    key_range: KeyRange
+    n_strips: int
+    strip: int
+    offset: int
+
+
+class Renew(msgspec.Struct, frozen=True, array_like=True, tag="renew"):
+    """Let the lease last so long from now on."""
+
+    pin: PinId
+    lease_s: float
+
+
+class Release(msgspec.Struct, frozen=True, array_like=True, tag="release"):
+    """Nobody needs it any more."""
+
+    pin: PinId
+
+
+PinQuestion = Hold | Fetch | Renew | Release
+"""What a storage process may be asked about a pinned snapshot."""
+
+
+class Kept(msgspec.Struct, frozen=True, array_like=True, tag="kept"):
+    """It is kept."""
+
+    holding: Holding
+
+
+class Fetched(msgspec.Struct, frozen=True, array_like=True, tag="fetched"):
+    """Some rows, and where to go on; see `engine.base.Strips`."""
+
+    names: tuple[str, ...]
+    columns: tuple[Column, ...]
+    strip: int
+    offset: int
+
+
+class PinFault(msgspec.Struct, frozen=True, array_like=True, tag="fault"):
+    """Why there is no other answer.
+
+    Attributes
+    ----------
+    kind : str
+        ``unknown`` here, ``over``, ``busy`` for the moment; ``read`` for an erroneous row, and
+        ``invalid`` for what no honest client sends.
+    text : str
+    key : tuple of scalar
+        Of the erroneous row.
+    """
+
+    kind: str
+    text: str
+    key: tuple[Scalar, ...] = ()
+
+
+PinAnswer = Kept | Fetched | PinFault
+"""What is answered."""
 
 
 class PinnedArc(NamedTuple):

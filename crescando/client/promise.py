@@ -9,11 +9,13 @@ that whoever knows many things at once tells of none before all are known.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 
 class Waitable(Protocol):
@@ -91,3 +93,30 @@ class Promise(msgspec.Struct, Generic[T], gc=False, eq=False, kw_only=True):
         """Break and tell."""
         self.fail(error)
         self.tell()
+
+
+def resolve(future: Future[Any], value: Any) -> None:
+    """Keep a future, unless it is done."""
+    if not future.done():
+        future.set_result(value)
+
+
+def fail(future: Future[Any] | Promise[Any], error: Exception) -> None:
+    """Break a future or promise, unless it is done."""
+    if not future.done():
+        future.set_exception(error)
+
+
+def then(asked: Future[T], change: Callable[[T], V]) -> Future[V]:
+    """Give what becomes of what is asked for."""
+    done: Future[V] = Future()
+
+    def answered(asked: Future[T]) -> None:
+        error = asked.exception()
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(change(asked.result()))
+
+    asked.add_done_callback(answered)
+    return done

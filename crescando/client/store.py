@@ -11,18 +11,23 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from crescando.client.answer import Answer
 from crescando.client.base import Backend
 from crescando.client.flight import Catalog, Desk
 from crescando.client.handles import ControlHandle, TransactionHandle, WriteHandle
 from crescando.client.inference import schema_from
 from crescando.client.load import Load, StagedPart
+from crescando.client.pin import LEASE_S_DEFAULT, Pinned, pin, read_pinned
+from crescando.client.pinned import PinnedPart, PinTicket
 from crescando.client.prepared import BoundOperation, submit_many
 from crescando.client.table import Table
+from crescando.client.template import Params
+from crescando.client.textual import Columns, Where
 from crescando.client.tickets import LoadRuleName, LoadTicket, LoadWriteName, begin_of, check_ticket
 from crescando.client.transaction import Transaction
 from crescando.client.waiting import TIMEOUT_S_DEFAULT, checked_timeout
@@ -309,6 +314,79 @@ class Session:
             schema = self.table_nowait(ticket.table).result().schema
         check_ticket(ticket, schema, partition, attempt)
         return StagedPart(self._desk, ticket, schema, partition, attempt)
+
+    # Pinned snapshots.
+    def pin(self, *tables: str, lease_s: float = LEASE_S_DEFAULT, timeout_s: float | None = None) -> Pinned:
+        """Keep tables as they are now, at one position of the order, to be read in parts from anywhere.
+
+        Nothing is copied; what is overwritten later is kept as well, until the pin is closed or its
+        lease is over. Everything that this session has written before shows.
+
+        Parameters
+        ----------
+        tables : str
+            Names.
+        lease_s : float
+            How long it lasts unless it is renewed; a day at most.
+        timeout_s : float, optional
+            The session's default if not given.
+
+        Raises
+        ------
+        UnknownTableError
+            With the nearest name, if there is no such table.
+        RefusedError
+            If a storage process keeps too much for pins already.
+
+        >>> import crescando
+        >>> with crescando.open() as store:
+        ...     seats = store.create_table("seats", like={"no": [1], "seat": ["1A"]}, primary_key="no")
+        ...     _ = seats.insert([{"no": 7, "seat": "3C"}, {"no": 8, "seat": "9F"}])
+        ...     with store.pin("seats") as pinned:
+        ...         _ = seats.delete().result()
+        ...         for part in pinned.parts("seats"):
+        ...             for piece in store.read_pinned(pinned.ticket, part, where="no > 7"):
+        ...                 print(piece.rows())
+        [(8, '9F')]
+        """
+        return pin(self._desk, tables, lease_s, timeout_s)
+
+    def read_pinned(
+        self,
+        ticket: PinTicket,
+        part: PinnedPart,
+        *,
+        columns: Columns = None,
+        where: Where = None,
+        params: Params = (),
+        timeout_s: float | None = None,
+    ) -> Iterator[Answer]:
+        """Read a part of a pinned snapshot, piece by piece; in no particular order, and nothing twice.
+
+        Parameters
+        ----------
+        ticket : PinTicket
+        part : PinnedPart
+        columns, where, params
+            As for `Table.select`; names are those of the table when it was pinned.
+        timeout_s : float, optional
+            How long each piece is waited for; the session's default if not given.
+
+        Yields
+        ------
+        Answer
+            Some megabytes of rows; at least one piece, which may be empty.
+
+        Raises
+        ------
+        SnapshotExpiredError
+            If nobody keeps the part any more, or can be reached who does.
+        ReadFailedError
+            If the part has an erroneous row; pieces may have been given before.
+        StatementError
+            If the statement is wrong.
+        """
+        return read_pinned(self._desk, ticket, part, columns, where, params, timeout_s)
 
     def in_flight(self) -> int:
         """Count the operations that are sent and not answered."""

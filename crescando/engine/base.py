@@ -8,7 +8,7 @@ of a clock, of chance, of other operations' presence or of its own layout.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -252,6 +252,84 @@ class Image(Protocol):
         ...
 
 
+class Strips(NamedTuple):
+    """Some rows of a pinned read, and where to go on.
+
+    Attributes
+    ----------
+    names : tuple of str
+    columns : tuple of Column
+    strip, offset : int
+        The first row that is not given yet: in which strip, and behind how many of its rows. With an
+        offset above 0 the last strip goes on; behind the last one there is nothing left.
+    """
+
+    names: tuple[str, ...]
+    columns: tuple[Column, ...]
+    strip: int
+    offset: int
+
+
+class PinnedRead(Protocol):
+    """One read of a part of a pinned table: first its rows are found, then they are given strip by strip."""
+
+    @property
+    def n_bytes(self) -> int:
+        """What it keeps in memory, about."""
+        ...
+
+    def look(self) -> bool:
+        """Look at some more rows; says whether all have been looked at."""
+        ...
+
+    def give(self, strip: int, offset: int, bytes_max: int) -> Strips | ReadFault:
+        """Give rows from a place on, about as many as weigh so much; called when all were looked at.
+
+        Where strips begin is the same wherever the table is pinned; in which order the rows of
+        one come is not.
+        """
+        ...
+
+
+class ReadFault(NamedTuple):
+    """Why a pinned read fails as a whole: its erroneous row with the smallest key."""
+
+    key: tuple[Scalar, ...]
+    text: str
+
+
+class PinnedTables(Protocol):
+    """Some tables as they were when they were pinned: no later write shows, whatever becomes of them.
+
+    Attributes
+    ----------
+    schemas : tuple of TableSchema
+    """
+
+    @property
+    def schemas(self) -> tuple[TableSchema, ...]: ...
+
+    def weigh(self, table: int, scope: Scope) -> tuple[int, int]:
+        """Give how many rows a table has in some ranges, and what they take in bytes, about."""
+        ...
+
+    def read(
+        self, shape: Shape, parameters: tuple[Any, ...], key_range: KeyRange, n_strips: int
+    ) -> PinnedRead:
+        """Begin a read of the rows in a range, which is cut into strips of equal width.
+
+        Raises
+        ------
+        StatementError
+            If it cannot be executed on the tables as they were.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the memory that later writes had to leave alone; called once."""
+        ...
+
+
 Cancelled = Callable[[], Collection[tuple[ProcessId, int]]]
 """Gives the reads, by sender and number, for whose answers nobody waits any more: the same
 object as long as nothing has changed. Called between two blocks."""
@@ -292,6 +370,10 @@ class Engine(Protocol):
 
     def image(self, scope: Scope) -> Image:
         """Take an image of the rows in ranges that this engine holds; costs no copy of them."""
+        ...
+
+    def pin(self, tables: Sequence[int]) -> PinnedTables:
+        """Pin whole tables as they are now, those that exist; costs no copy of their rows."""
         ...
 
     def weigh(self, scope: Scope) -> tuple[int, int]:
@@ -351,8 +433,8 @@ class Engine(Protocol):
         ...
 
     def statistics(self) -> dict[str, int]:
-        """Give counters: rows, bytes, scans, operations, operations_per_scan_max, staged_rows, loads, …
+        """Give counters: rows, bytes, scans, operations, staged_rows, loads, pinned_bytes, …
 
-        Staged rows are counted in bytes, and not in rows.
+        Staged rows are counted in bytes, and not in rows; so is what is kept for pins only.
         """
         ...

@@ -8,7 +8,7 @@ sends is checked here, before anything runs; a faulty operation fails alone.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -29,6 +29,7 @@ from crescando.engine.loads import Begin, LoadStep, Stage
 from crescando.engine.operations import Entry, Members, Plain, by_shape, last_position, merge
 from crescando.engine.parallel import IN_TURN, Workers
 from crescando.engine.pieces import ScanImage, take_in
+from crescando.engine.pinned import ScanPin
 from crescando.engine.plan import Plan, make_plan
 from crescando.engine.reader import Reader
 from crescando.engine.staging import Loads
@@ -77,6 +78,7 @@ class ScanEngine:
         self._counters = dict.fromkeys(_COUNTERS, 0)
         self._main: ScanEngine | None = None
         self._images: tuple[weakref.ref[ScanImage], ...] = ()
+        self._pins: tuple[weakref.ref[ScanPin], ...] = ()
         self._untidy: set[int] = set()
         self._loads = Loads(self._tables)
 
@@ -124,6 +126,7 @@ class ScanEngine:
         self._arcs = arcs
         self._loads.set_arcs(arcs)
         self._images += other._images
+        self._pins += other._pins
         other._tables, other._arcs, other._main = {}, (), None
 
     def image(self, scope: Scope) -> ScanImage:
@@ -132,6 +135,13 @@ class ScanEngine:
         image = ScanImage(self._tables.values(), scope, self._loads.records())
         self._images = (*(each for each in self._images if each() is not None), weakref.ref(image))
         return image
+
+    def pin(self, tables: Sequence[int]) -> ScanPin:
+        """Pin whole tables as they are now; see `engine.base.Engine.pin`."""
+        chosen = [self._tables[table] for table in tables if table in self._tables]
+        pin = ScanPin(chosen, self._arcs, self._plan, self._evaluator, self._workers)
+        self._pins = (*(each for each in self._pins if each() is not None), weakref.ref(pin))
+        return pin
 
     def weigh(self, scope: Scope) -> tuple[int, int]:
         """Give rows and bytes of some ranges; see `engine.base.Engine.weigh`."""
@@ -268,19 +278,21 @@ class ScanEngine:
         Another thread than the one that executes may ask, and gets about what is there.
         """
         tables = list(self._tables.values())
+        pinned = self._kept_bytes(self._pins)
         return {
             "rows": sum(table.n_rows for table in tables),
             "staged_rows": sum(table.n_hidden for table in tables),
             "loads": self._loads.n_open,
-            "bytes": sum(table.n_bytes for table in tables) + self._image_bytes(),
+            "bytes": sum(table.n_bytes for table in tables) + self._kept_bytes((*self._images, *self._pins)),
+            "pinned_bytes": pinned,
             **self._counters,
             "compactions": sum(table.n_compactions for table in tables),
         }
 
-    def _image_bytes(self) -> int:
-        """Give what is in memory for images only."""
+    def _kept_bytes(self, kept_by: Iterable[weakref.ref[ScanImage] | weakref.ref[ScanPin]]) -> int:
+        """Give what is in memory for some images and pins only."""
         kept: dict[int, int] = {}
-        for image in (each() for each in self._images):
+        for image in (each() for each in kept_by):
             if image is not None:
                 kept |= image.array_bytes()
         if kept:

@@ -144,6 +144,18 @@ class Segment(Stored):
         self._n_touched = 0
         self._stills: tuple[weakref.ref[Still], ...] = ()
 
+    @classmethod
+    def of_still(cls, still: Still, arc: int, coded: set[int]) -> Segment:
+        """Give a still's rows as a segment that is read and never written; good until the still is closed."""
+        segment = cls.__new__(cls)
+        segment.arc = arc
+        segment.capacity = segment.n_rows = segment._n_touched = still.n_rows
+        segment.data, segment.valid = still.data, still.valid
+        segment.position, segment.alive, segment.n_dead = still.position, still.alive, still.n_dead
+        segment.coded = coded
+        segment._stills = ()
+        return segment
+
     def still(self) -> Still:
         """Give the rows as they are now; costs no copy until they are changed."""
         still = Still(self)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from crescando.engine.dictionary import Pool
 from crescando.engine.holding import Holding
 from crescando.engine.keys import I64, Mask
-from crescando.engine.segment import Block, Segment, code_dtype
+from crescando.engine.segment import Block, Segment, Still, code_dtype
 from crescando.engine.values import Value, new_pool
 from crescando.errors import InvariantError
 from crescando.schema import DataType, TableSchema
@@ -176,6 +176,18 @@ class Table(Holding):
             if hidden.is_sealed:
                 yield from hidden.blocks(RESERVED_ROWS)
 
+    def still(self) -> tuple[Table, list[Still]]:
+        """Give the visible rows as they are now, to be read as long as the stills are open; costs no copy."""
+        table = Table(self.schema, self.arcs)
+        table.pools = dict(self.pools)
+        stills: list[Still] = []
+        for arc, segments in enumerate(self.segments):
+            for segment in segments:
+                if segment.n_rows:
+                    stills.append(segment.still())
+                    table.segments[arc].append(Segment.of_still(stills[-1], arc, segment.coded.copy()))
+        return table, stills
+
     def weigh(self, scope: Scope) -> tuple[int, int]:
         """Count the rows in a scope, hidden ones too, and give what they take with their texts, about."""
         weights = [each.weigh_segments(scope) for each in self._holdings()]
@@ -245,6 +257,7 @@ class Table(Holding):
         """Give what the arrays of all segments are known by."""
         for segment in self._every_segment():
             yield from segment.array_ids()
+        yield from map(id, list(self.pools.values()))
 
     def parts(self, n_parts: int, n_rows_max: int) -> list[list[Block]]:
         """Give all rows in blocks, arc by arc, in parts of equally many rows."""

@@ -29,6 +29,7 @@ from crescando.roles.decoding import OPERATION_BYTES, decode_together
 from crescando.roles.ledger import Ledger
 from crescando.roles.limits import StorageLimits
 from crescando.roles.load_messages import ORDERED_CHUNK, ChunkOrder, decode_chunk
+from crescando.roles.pinning import TakePin
 from crescando.roles.shapes import KnownShape, Shapes
 from crescando.routing.batch import Delivery
 from crescando.types import MessageKind, ProcessId, Scope
@@ -76,7 +77,7 @@ class Arrivals:
         fail: Callable[[ProcessId, Failed], None],
         stage: Stage,
     ) -> None:
-        self.waiting: Admission[Barrier] = Admission(limits.cycle_operations, limits.cycle_s)
+        self.waiting: Admission[Barrier | TakePin] = Admission(limits.cycle_operations, limits.cycle_s)
         self.shapes = Shapes(limits.shapes, limits.shapes_bytes)
         self._records_max = limits.records
         self._ledger = ledger

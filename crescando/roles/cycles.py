@@ -17,6 +17,7 @@ from crescando.engine.operations import Entry
 from crescando.engine.statement import Shape
 from crescando.roles.areas import Areas, Barrier, Hand, Make, Moved
 from crescando.roles.messages import Weighs
+from crescando.roles.pinning import PinsDone, PinWork, TakePin
 from crescando.types import ProcessId, Scope
 
 
@@ -44,7 +45,8 @@ class Weighing:
 
 
 COPY_SHARE = 0.5
-"""Copies may take so much of the time that operations take beside them: who serves goes on serving."""
+"""Copies, and reads of pins, may each take so much of the time that operations take beside them: who
+serves goes on serving."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ class CopyWork:
 class Execution:
     """One cycle's work: runs of operations, and what changes the engine between them."""
 
-    steps: tuple[Sequence[Entry] | Barrier, ...]
+    steps: tuple[Sequence[Entry] | Barrier | TakePin, ...]
     upto: int
     cancelled: Cancelled | None = None
     questions: tuple[Question, ...] = ()
@@ -103,6 +105,7 @@ class Execution:
     written_bytes: tuple[int, ...] = ()
     """What the writes of each step take; of none, if it is not known."""
     copies: CopyWork = field(default_factory=CopyWork)
+    pins: PinWork = field(default_factory=PinWork)
 
     def run(self, engine: Engine, clock: Callable[[], float] | None = None) -> Executed:
         """Do the work; called by the driver.
@@ -117,7 +120,9 @@ class Execution:
         results: list[Results] = []
         areas = self.copies.areas
         for step, written_bytes in zip(self.steps, self._written_bytes(), strict=True):
-            if isinstance(step, Barrier):
+            if isinstance(step, TakePin):
+                self.pins.images.take(step, engine)
+            elif isinstance(step, Barrier):
                 areas.carry_out(step, engine)
             else:
                 results.extend(engine.execute(step, self.cancelled))
@@ -125,12 +130,15 @@ class Execution:
         told = tuple((each, engine.explain(each.shape, each.parameters)) for each in self.questions)
         took_s = 0.0 if clock is None else clock() - begin_s
         weighed = tuple((each.asker, each.answer(engine)) for each in self.weighings)
-        has_operations = any(not isinstance(step, Barrier) for step in self.steps)
+        has_operations = any(not isinstance(step, Barrier | TakePin) for step in self.steps)
         moved = self.copies.run(engine, clock, took_s if has_operations else None, weighs=self.weighs)
+        beside_s = COPY_SHARE * took_s if has_operations else None
+        pinned = self.pins.run(engine, clock, beside_s, weighs=self.weighs)
         n_bytes = 0
         if self.weighs:
-            n_bytes = sum(each.n_bytes for each in results) + engine.statistics()["bytes"] + moved.n_bytes
-        return Executed(tuple(results), self.upto, took_s, n_bytes, told, weighed, moved)
+            n_bytes = sum(each.n_bytes for each in results) + engine.statistics()["bytes"]
+            n_bytes += moved.n_bytes + pinned.n_bytes
+        return Executed(tuple(results), self.upto, took_s, n_bytes, told, weighed, moved, pinned)
 
     def _written_bytes(self) -> Iterable[int]:
         return self.written_bytes or repeat(0, len(self.steps))
@@ -153,6 +161,7 @@ class Executed:
     weighed : tuple of (ProcessId, Weighs)
         What is to be answered to whom.
     moved : Moved
+    pinned : PinsDone
     """
 
     results: tuple[Results, ...]
@@ -162,3 +171,4 @@ class Executed:
     told: tuple[tuple[Question, Explained], ...] = ()
     weighed: tuple[tuple[ProcessId, Weighs], ...] = ()
     moved: Moved = field(default_factory=Moved)
+    pinned: PinsDone = field(default_factory=PinsDone)

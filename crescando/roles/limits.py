@@ -126,6 +126,12 @@ class StorageLimits:
         Bytes of chunks that are kept, when they are staged, for those who lack them.
     stage_s : float
         How long bytes of chunks are kept, ordered or not.
+    pins : int
+        Pinned snapshots that are kept at once; of more the newest are refused.
+    pinned_bytes : int
+        What may be in memory for pinned snapshots only: above it new ones are refused.
+    pinned_s : float
+        How long a cycle may work on reads of pinned snapshots if there are no operations.
     copy_window_bytes : int
         What may be on its way of one copy that this process receives, or not be taken in yet.
     copy_s : float
@@ -155,6 +161,9 @@ class StorageLimits:
     stage_bytes: int = 64 << 20
     stage_kept_bytes: int = 64 << 20
     stage_s: float = 60.0
+    pins: int = 64
+    pinned_bytes: int = 4 << 30
+    pinned_s: float = 0.02
     copy_window_bytes: int = 8 << 20
     copy_s: float = 0.005
     copy_bytes: int = 1 << 30

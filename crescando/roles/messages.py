@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from crescando.client.base import Explanation
+from crescando.client.pinned import PinAnswer, PinQuestion
 from crescando.engine.base import Failed
 from crescando.engine.written import Written
 from crescando.routing.batch import Delivery
@@ -147,6 +148,20 @@ class Weighs(msgspec.Struct, frozen=True, array_like=True, tag="weighs"):
 
     request: int
     weights: tuple[tuple[int, int], ...]
+
+
+class AskPinned(msgspec.Struct, frozen=True, array_like=True, tag="ask-pinned"):
+    """Ask a storage process about a pinned snapshot; see `roles.pins`."""
+
+    request: int
+    question: PinQuestion
+
+
+class PinAnswered(msgspec.Struct, frozen=True, array_like=True, tag="pin-answered"):
+    """The answer to `AskPinned`."""
+
+    request: int
+    answer: PinAnswer
 
 
 class Retire(msgspec.Struct, frozen=True, array_like=True, tag="retire"):

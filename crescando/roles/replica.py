@@ -9,10 +9,10 @@ from crescando.client.base import Groups, Piece, ReadOutcome
 from crescando.errors import CrescandoError
 from crescando.roles.completion import Completion
 from crescando.roles.copy_messages import CopiesTold
-from crescando.roles.messages import Explains, Retires, Watched, Weighs
+from crescando.roles.messages import Explains, PinAnswered, Retires, Watched, Weighs
 from crescando.types import Position, ProcessId
 
-Answer = CopiesTold | Explains | Retires | Watched | Weighs
+Answer = CopiesTold | Explains | PinAnswered | Retires | Watched | Weighs
 """What answers a question that is no read."""
 
 ANSWERS = get_args(Answer)

@@ -31,6 +31,7 @@ from crescando.roles.load_messages import AskStaged, Bring, ChunkOrder, Lack, Un
 from crescando.roles.memory import Memory
 from crescando.roles.messages import (
     Answered,
+    AskPinned,
     Attach,
     Explain,
     Explains,
@@ -45,6 +46,7 @@ from crescando.roles.messages import (
     Weigh,
     Weighs,
 )
+from crescando.roles.pins import Pins
 from crescando.roles.reporting import Reporter
 from crescando.roles.restraint import Restraint
 from crescando.roles.retirement import Retirement
@@ -136,6 +138,12 @@ class Storage:
             late=self.staging.late,
         )
         self._areas = Areas()
+        self.pins = Pins(
+            me,
+            self.limits,
+            put=lambda step, at: self.waiting.put(step, at, 0),
+            shape_of=self.arrivals.shapes.of,
+        )
         self._load: Load | None = None
         self._cycle_bytes = 0
         self._is_busy = False
@@ -206,6 +214,7 @@ class Storage:
         else:
             self.reporter.end_session(peer)
             self._serving.end_session(peer)
+            self.pins.end_session(peer)
             self._retirement.end_session(peer)
             self.multicast.on_disconnected(peer, now_s)
 
@@ -227,6 +236,8 @@ class Storage:
             case ReadBasic():
                 if not self._serving.take(peer, message):
                     self._out.reset.append(peer)
+            case AskPinned():
+                self.pins.on_message(peer, message, now_s)
             case Lease():
                 self._serving.lease.on_lease(message)
             case Retire():
@@ -261,9 +272,14 @@ class Storage:
         self.reporter.executed = max(self.executed, result.upto)
         held = result.n_bytes + self.reporter.unsent_bytes + self.waiting.n_bytes + self.staging.n_bytes
         self._out.stop = self.memory.look(held)
+        if self._out.stop and self.pins.relieve(all_of_them=True):
+            self._out.stop = ""
+        elif self.memory.is_full:
+            self.pins.relieve()
         self.reporter.report(result.results)
         self.reporter.keep_replayed(result.moved.replayed)
         self.copies.on_executed(result.moved)
+        self.pins.on_executed(result.pinned, now_s)
 
     def flush(self, now_s: float) -> Output:
         """Queue what was delivered, start a cycle if none runs, and send."""
@@ -286,7 +302,7 @@ class Storage:
         self._called_off.clear()
         has_questions = bool(self._replica_reads or self._questions or self._weighings)
         can_enter = bool(self.waiting) and not self.waiting.is_stuck
-        has_work = can_enter or has_questions or self.copies.has_work
+        has_work = can_enter or has_questions or self.copies.has_work or self.pins.has_work
         if has_work and not self._is_busy and not self._out.stop:
             self._out.execute = self._next_cycle()
             self._is_busy, self._busy_since_s = True, now_s
@@ -304,12 +320,13 @@ class Storage:
         out.send = self._serving.screen([*out.send, *self.reporter.take_to_send()], now_s)
         out.send += self.copies.take_to_send()
         out.send += self.staging.take_to_send()
+        out.send += self.pins.take_to_send(now_s)
         out.send += protocol.send
         out.send += self._serving.lease.ask(now_s, self.multicast.lead)
         ledgers_s, restraint_s = self.reporter.ledgers.wake_at_s, self._restraint.wake_at_s
-        copies_s, serving_s = self.copies.wake_at_s, self._serving.wake_at_s
+        copies_s, serving_s, pins_s = self.copies.wake_at_s, self._serving.wake_at_s, self.pins.wake_at_s
         out.wake_at_s = earliest(
-            protocol.wake_at_s, ledgers_s, restraint_s, serving_s, copies_s, self.staging.wake_at_s
+            protocol.wake_at_s, ledgers_s, restraint_s, serving_s, copies_s, pins_s, self.staging.wake_at_s
         )
         return out
 
@@ -376,6 +393,7 @@ class Storage:
             if before.get(table) != after.get(table):
                 self.waiting.put(TableChange(before.get(table), after.get(table)), at, 0)
         self.copies.follow(self.config, at, self._now_s)
+        self.pins.follow(message, self.config, at, self._now_s)
 
     def _follow_loads(self, message: Message, before: StorageConfig) -> None:
         """Take what a configuration message did to atomic loads."""
@@ -412,6 +430,7 @@ class Storage:
             weighings,
             tuple(admitted.written_bytes),
             self._copy_work(),
+            self.pins.take_work(),
         )
 
     def _copy_work(self) -> CopyWork:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crescando import wire
+from crescando.client import pinned
 from crescando.client.base import Explanation
 from crescando.consensus.base import NO_BALLOT, Ballot
 from crescando.consensus.membership import Change, Memberships
@@ -42,7 +43,7 @@ from crescando.routing.base import NotStable
 from crescando.routing.ecast import messages as ecast
 from crescando.routing.ecast.snapshot import take_snapshot
 from crescando.routing.rubberband import Copy, Expand, MessageId, Suspect, happenings
-from crescando.schema import DataType
+from crescando.schema import ColumnDef, DataType, TableSchema
 from crescando.types import FULL_RING, RING_MAX, KeyRange, LoadId, ProcessId
 from tests.ecast.parties import CLIENT, OTHER, S0, S1, U0, batch, configure, of, point, read, write
 from tests.ecast.test_stability import Learner
@@ -67,6 +68,7 @@ PARTIALS = Partials(
 WRITTEN = Written.of(5, 9, (Count(FULL_RING, 3, 1, Rejection((None, 7, 1.5, "k", True), "duplicate")),))
 PATH = AccessPath("k = ?", "point", 1.0)
 CHANGE = MessageId(CLIENT, 3)
+PIN = pinned.PinId(CLIENT, 4)
 EVENTS = tuple(
     happenings.Event(1 << 30, what)
     for what in (
@@ -85,6 +87,9 @@ EVENTS = tuple(
 LOAD = LoadId(CLIENT, 7)
 DIGEST = bytes(range(16))
 CHUNK = loading.ChunkOrder(LOAD, 1, 2, 3, 4, DIGEST, (FULL_RING,), (CLIENT,))
+HOLDING = pinned.Holding(
+    9, (KeyRange(0, 9),), (TableSchema("t", (ColumnDef("k", DataType.INT64),), "k"),), ((4,),), ((99,),)
+)
 COPY = copying.CopyId(MessageId(CLIENT, 3), 1)
 PROGRESS = copying.CopyProgress(COPY, S0, S1, SCOPE, "copying", "é", 100, 6400, 50, 3200, 12.5, 0)
 FAILED = Failed(6, 9, SCOPE, "read", ("k", None), "division by zero")
@@ -166,6 +171,13 @@ MESSAGES: list[Any] = [
     direct.ReadReplica(1, 0, FULL_RING, (0, 1)),
     direct.Taken(2),
     direct.Weigh(6, SCOPE),
+    direct.AskPinned(7, pinned.Hold(PIN)),
+    direct.AskPinned(7, pinned.Fetch(PIN, b"shape", b"parameters", KeyRange(0, 9), 5, 2, 1)),
+    direct.AskPinned(7, pinned.Renew(PIN, 2.5)),
+    direct.AskPinned(7, pinned.Release(PIN)),
+    direct.PinAnswered(7, pinned.Kept(HOLDING)),
+    direct.PinAnswered(7, pinned.Fetched(ROWS.names, ROWS.columns, 3, 0)),
+    direct.PinAnswered(7, pinned.PinFault("read", "overflow", (3, "x", None))),
     direct.Weighs(6, ((10, 640), (0, 0))),
     copying.FetchParcels(COPY, 4, 1 << 20),
     copying.CopyHead(COPY, 5, 100, 6400),

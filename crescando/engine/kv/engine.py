@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
@@ -26,6 +27,7 @@ from crescando.engine.digest import digest_columns
 from crescando.engine.kv.loads import KvLoads
 from crescando.engine.kv.operators import canonical
 from crescando.engine.kv.pieces import VALUE_BYTES, KvImage, take_in
+from crescando.engine.kv.pinned import KvPin
 from crescando.engine.kv.table import KvTable, ReadError
 from crescando.engine.loads import LoadStep
 from crescando.engine.operations import Entry, last_position, singles
@@ -61,6 +63,7 @@ class KvEngine:
         self._counters = dict.fromkeys(_COUNTERS, 0)
         self._main: KvEngine | None = None
         self._loads = KvLoads(self._tables)
+        self._pins: tuple[weakref.ref[KvPin], ...] = ()
 
     def set_arcs(self, arcs: Sequence[KeyRange]) -> None:
         """State the ring arcs whose rows this engine holds; see `engine.base.Engine.set_arcs`."""
@@ -105,12 +108,19 @@ class KvEngine:
         for table_id, table in self._tables.items():
             table.adopt(other._tables[table_id], self._arcs)
         self._loads.set_arcs(self._arcs)
+        self._pins += other._pins
         other._tables, other._arcs, other._main = {}, (), None
 
     def image(self, scope: Scope) -> KvImage:
         """Take an image of the rows in some ring ranges; see `engine.base.Engine.image`."""
         check_held(scope, self._arcs)
         return KvImage(self._tables.values(), scope, self._loads)
+
+    def pin(self, tables: Sequence[int]) -> KvPin:
+        """Pin whole tables as they are now; see `engine.base.Engine.pin`."""
+        pin = KvPin([self._tables[table] for table in tables if table in self._tables], self._plan)
+        self._pins = (*(each for each in self._pins if each() is not None), weakref.ref(pin))
+        return pin
 
     def weigh(self, scope: Scope) -> tuple[int, int]:
         """Give rows and bytes of some ranges; see `engine.base.Engine.weigh`."""
@@ -198,12 +208,14 @@ class KvEngine:
     def statistics(self) -> dict[str, int]:
         """Give counters: rows, bytes (an estimate), cycles, operations, rows written, rows scanned."""
         tables = list(self._tables.values())
+        pinned = sum(pin.n_bytes for each in self._pins if (pin := each()) is not None)
         n_values = sum(len(table) * len(table.schema.columns) for table in tables)
         return {
             "rows": sum(map(len, tables)),
             "staged_rows": self._loads.n_rows,
             "loads": self._loads.n_open,
-            "bytes": VALUE_BYTES * (self._loads.n_values + n_values),
+            "bytes": VALUE_BYTES * (self._loads.n_values + n_values) + pinned,
+            "pinned_bytes": pinned,
             **self._counters,
             "compactions": 0,
         }

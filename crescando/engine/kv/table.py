@@ -183,6 +183,14 @@ class KvTable:
         """Give the rows that lie in some ring ranges."""
         return (row for row in self._rows.values() if lies_in(row.position, scope))
 
+    def still(self) -> KvTable:
+        """Give the table as it is now, whatever becomes of this one; values are kept by both."""
+        still = KvTable(self.schema, self._arcs)
+        still._rows = {
+            identity: Row(row.values, row.key, row.position) for identity, row in self._rows.items()
+        }
+        return still
+
     def read(self, plan: Plan, operation: Operation) -> list[list[Any]] | ReadError:
         """Give the outputs of every row that a read matches in its scope.
 
@@ -192,13 +200,23 @@ class KvTable:
             Values of the projections; or of the grouping terms and the aggregates'
             arguments (None for count(*)). Row by row, the first ones if there is a limit.
         """
+        found = self.read_with_positions(plan, operation)
+        if isinstance(found, ReadError):
+            return found
+        answers = [values for _, values in found]
+        return answers if plan.shape.limit is None else _first(plan.shape, operation, answers)
+
+    def read_with_positions(
+        self, plan: Plan, operation: Operation
+    ) -> list[tuple[int, list[Any]]] | ReadError:
+        """Give ring position and outputs of every row, whatever the limit; as `read`."""
         shape = plan.shape
         terms = [aggregate.term for aggregate in shape.aggregates]
         terms = [*shape.group_by, *terms] if shape.is_grouped else [p.term for p in shape.projections]
         compiled = [
             None if term is None else compile_term(term, self._places, operation.parameters) for term in terms
         ]
-        answers: list[list[Any]] = []
+        answers: list[tuple[int, list[Any]]] = []
         failures: list[tuple[Any, Cause, Key]] = []
         for row, truth in self._matching(plan, operation):
             if not lies_in(row.position, operation.scope):
@@ -209,11 +227,11 @@ class KvTable:
             values = [None if output is None else output(row.values) for output in compiled]
             cause = smallest_cause(values)
             if cause is None:
-                answers.append(values)
+                answers.append((row.position, values))
             else:
                 failures.append((rank(row.key), cause, row.key))
         if not failures:
-            return answers if shape.limit is None else _first(shape, operation, answers)
+            return answers
         _, cause, key = min(failures, key=lambda failure: failure[:2])
         return ReadError(key, cause)
 

@@ -12,6 +12,7 @@ reconfigure            clients and supers, planned for the present layout
 ready                  the receiver of a copy under way
 drop                   clients, supers, and who sends or receives in a change
 steps of loads         clients; that a load is over supers
+pin                    clients, of tables that exist
 =====================  ====================================================
 
 Anything else is refused. Messages of processes that are no members are void:
@@ -38,6 +39,7 @@ from crescando.routing.rubberband.messages import (
     Join,
     Leave,
     MessageId,
+    Pin,
     Ready,
     Reconfigure,
     Suspect,
@@ -46,6 +48,9 @@ from crescando.routing.rubberband.messages import (
 )
 from crescando.routing.rubberband.ring import Ring
 from crescando.types import ProcessId
+
+LEASE_S_MAX = 86_400.0
+"""A pin lasts for a day at most, unless it is renewed."""
 
 
 def admitted(
@@ -105,9 +110,25 @@ def admitted(
             change = changes[place_of(changes, wanted)]
             if sender.role == "storage" and sender not in change.parties():
                 raise Refusal(f"{sender} has no part in that change")
+        case Pin():
+            _check_pin(sender, body, catalog)
         case _:
             loads.check(body, sender.role, catalog.tables)
     return body
+
+
+def _check_pin(sender: ProcessId, body: Pin, catalog: Catalog) -> None:
+    if sender.role != "client":
+        raise Refusal(f"{sender} is no client, and only clients pin tables")
+    if not 0 < len(set(body.tables)) == len(body.tables):
+        raise Refusal("a pin names at least one table, and each once")
+    if not 0 < body.lease_s <= LEASE_S_MAX:
+        raise Refusal(
+            f"a pin's lease lasts more than 0 and at most {LEASE_S_MAX:.0f} s, not {body.lease_s} s"
+        )
+    for table in body.tables:
+        if catalog.by_id(table) is None:
+            raise catalog.missing(table)
 
 
 def _check_join(message: Message, process: ProcessId, membership: Membership, ring: Ring) -> None:

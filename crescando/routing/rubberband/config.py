@@ -38,6 +38,7 @@ from crescando.routing.rubberband.messages import (
     Join,
     Leave,
     MessageId,
+    Pin,
     PublishLoad,
     Ready,
     Reconfigure,
@@ -401,7 +402,7 @@ class Rubberband:
         membership, changes, layout = self.membership, self.changes, self.layout
         at = MessageId(message.sender, message.number)
         match body:
-            case None:
+            case None | Pin():
                 return self, frozenset()
             case Join(process):
                 membership = membership.joined(process)

@@ -200,10 +200,27 @@ class ExpireLoad(msgspec.Struct, frozen=True, array_like=True, tag="expire_load"
     renewals: int
 
 
+class Pin(msgspec.Struct, frozen=True, array_like=True, tag="pin"):
+    """Pin tables as they are at this place: every storage process keeps its rows of them for a while.
+
+    It changes nothing. It is known to whoever reads by its own id; see `client.pinned`.
+
+    Attributes
+    ----------
+    tables : tuple of int
+        Catalog ids.
+    lease_s : float
+        How long, counted by each process from when this is delivered to it.
+    """
+
+    tables: tuple[int, ...]
+    lease_s: float
+
+
 CatalogMessage = CreateTable | DropTable | AddColumn | DropColumn
 KeyspaceMessage = Reconfigure | Ready | DropChange
 LoadMessage = BeginLoad | RenewLoad | CommitLoad | SealLoad | PublishLoad | AbortLoad | ExpireLoad
-ConfigMessage = Join | Leave | Suspect | Trust | CatalogMessage | KeyspaceMessage | LoadMessage
+ConfigMessage = Join | Leave | Suspect | Trust | CatalogMessage | KeyspaceMessage | LoadMessage | Pin
 
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 _DECODER: msgspec.msgpack.Decoder[ConfigMessage] = msgspec.msgpack.Decoder(ConfigMessage)

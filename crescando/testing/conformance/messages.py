@@ -23,6 +23,7 @@ from crescando.routing.rubberband.messages import (
     Join,
     Leave,
     MessageId,
+    Pin,
     Ready,
     Reconfigure,
     Suspect,
@@ -68,7 +69,9 @@ def draw_ranges(rng: random.Random) -> tuple[KeyRange, ...]:
 def _draw_body(rng: random.Random, config: Config, sender: ProcessId) -> ConfigMessage:
     everyone = sorted(config.members())
     name = f"t{rng.randrange(TABLES)}"
-    match rng.randrange(12):
+    match rng.randrange(13):
+        case 12:
+            return Pin(tuple(rng.choices(range(TABLES), k=rng.randint(0, 2))), rng.choice((0.0, 1.0, 1e9)))
         case 10:
             return Reconfigure(Rebalance(rng.choice(everyone), rng.randrange(RING_MAX)), (), None)
         case 11:
