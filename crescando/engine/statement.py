@@ -263,7 +263,8 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
             return Column(kind, values, valid)
         sizes = np.array([len(column.texts) for column in columns])
         starts = np.repeat(np.cumsum(sizes) - sizes, [len(column.values) for column in columns])
-        return Column(kind, starts + values, valid, Texts.join([column.texts for column in columns]))
+        codes = (starts + values).astype(PHYSICAL[kind])
+        return Column(kind, codes, valid, Texts.join([column.texts for column in columns]))
 
     def to_list(self) -> list[Scalar]:
         """Give the physical values as Python objects, None for NULL."""
