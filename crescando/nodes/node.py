@@ -106,6 +106,7 @@ class Node:
         self._asking = Asking(describer, self._transport, self._loop)
         self._processes: Processes | None = None
         self._beginning: Future[None] = Future()
+        self._begins: asyncio.Task[None] | None = None
 
     def _make_transport(self, credentials: Credentials) -> SocketTransport:
         return SocketTransport(
@@ -141,6 +142,7 @@ class Node:
 
     async def _begin(self) -> None:
         """Start the process when it may."""
+        self._begins = asyncio.current_task()
         is_first = self.me.incarnation == 1
         routers = self._assembly.names.routers if is_first else await self._present_routers()
         if is_first and self.me.role == "router":
@@ -202,14 +204,18 @@ class Node:
     def stop(self, timeout_s: float = 5.0) -> None:
         """End the process, the port and every thread."""
 
-        def end() -> None:
+        async def end() -> None:
             self._beginning.cancel()
+            if self._begins is not None:
+                # It may wait for others, which have nothing to tell it any more.
+                self._begins.cancel()
+                await asyncio.wait([self._begins])
             if self._processes is not None:
                 self._processes.end(self.me, "the node was stopped")
             self._asking.stop()
             self._transport.close()
 
-        self._loop.call(end)
+        self._run(end()).result(timeout_s)
         if self._scanner is not None:
             self._scanner.close(timeout_s)
         if self._team is not None:

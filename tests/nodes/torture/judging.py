@@ -149,6 +149,12 @@ def judge(evidence: Evidence) -> Found:
         "appended": len(q.appended),
         "written": len(written),
         "errors": sum(isinstance(outcome, Exception) for outcome in outcomes.values()),
+        "unknown_writes": sum(
+            isinstance(each.outcome, Exception)
+            and not each.step.is_read
+            and getattr(each.outcome, "applied", "unknown") == "unknown"
+            for each in asked
+        ),
         **{
             f"{isolation}_reads": sum(
                 isinstance(each.outcome, ReadOutcome) and each.isolation == isolation for each in asked

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
@@ -268,3 +269,19 @@ class Relays:
 
         self._thread.call(close)
         self._thread.stop(5.0)
+
+
+def main() -> int:
+    """Delay what comes to some ports, until standard input ends: ``… DELAY_S OUTER INNER PORT PORT …``."""
+    delay_s, outer, inner, *ports = sys.argv[1:]
+    relays = Relays([(port, (outer, int(port)), (inner, int(port))) for port in ports], 0)
+    for port in ports:
+        relays.afflict(port, "delay", delay_s=float(delay_s))
+    print("listens", flush=True)
+    sys.stdin.read()
+    relays.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

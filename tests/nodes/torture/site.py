@@ -113,7 +113,8 @@ class Site:
     def start(self) -> None:
         """Start the cluster, and the clients' load."""
         environment = {**os.environ, FOLDER: str(self.learned), "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "tests.nodes.torture.up", str(self.file.path)]
+        command = [sys.executable, "-m", "tests.nodes.torture.up"]
+        command += [str(self.file.path), "tests.nodes.torture.node"]
         self._launcher = subprocess.Popen(
             command,
             env=environment,

@@ -1,4 +1,4 @@
-"""Starts a cluster whose routers write down what they learn: ``python -m tests.nodes.torture.up FILE``."""
+"""Starts a cluster whose nodes are run by some module: ``python -m tests.nodes.torture.up FILE MODULE``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.nodes.clusters import PATIENCE_S
 
 def main() -> int:
     """Run the cluster until somebody ends it."""
-    launcher = Launcher(read_cluster_file(sys.argv[1]), module="tests.nodes.torture.node")
+    launcher = Launcher(read_cluster_file(sys.argv[1]), module=sys.argv[2])
     with launcher.running():
         if launcher.wait_ready(PATIENCE_S):
             launcher.watch()
