@@ -11,6 +11,7 @@ import time
 
 import crescando
 from crescando.client.store import Store
+from crescando.errors import CrescandoError
 from crescando.remote import RemoteCluster
 from tests.nodes.clusters import PATIENCE_S, until
 
@@ -40,9 +41,10 @@ def answer(store: Store[RemoteCluster], what: str, *arguments: int) -> object:
         case "read":
             levels = ("sequential", "snapshot", "basic")
             return [len(table.select(isolation=level).rows()) for level in levels]
-        case "failed":
-            config = store.cluster.config()
-            return sorted(str(p) for p in config.ring.processes if p not in config.storages)
+        case "without":
+            (host,) = arguments
+            until(lambda: on_host(store, host) == "", lambda: f"without host {host}: {on_host(store, host)}")
+            return True
         case "whole":
             until(lambda: fault(store) == "", lambda: f"the cluster is whole: {fault(store)}")
             return sorted(map(str, store.cluster.config().ring.processes))
@@ -54,9 +56,22 @@ def answer(store: Store[RemoteCluster], what: str, *arguments: int) -> object:
     raise ValueError(what)
 
 
+def on_host(store: Store[RemoteCluster], host: int) -> str:
+    """Say which first lives of a host's processes are members; empty if none."""
+    try:
+        config, members = store.cluster.config(), store.cluster.members()
+    except CrescandoError as error:
+        return str(error)
+    there = {*config.storages, *config.supers, *members}
+    return ", ".join(sorted(str(p) for p in there if p.node.endswith(str(host)) and p.incarnation == 1))
+
+
 def fault(store: Store[RemoteCluster]) -> str:
     """Say what the cluster lacks; empty if nothing."""
-    config, members = store.cluster.config(), store.cluster.members()
+    try:
+        config, members = store.cluster.config(), store.cluster.members()
+    except CrescandoError as error:
+        return str(error)
     dead = [str(p) for p in config.ring.processes if p not in config.storages]
     if dead or config.changes:
         return f"on the ring are the failed {dead}, {len(config.changes)} changes are under way"

@@ -22,12 +22,12 @@ from tests.nodes.torture.relays import KINDS, Relays
 pytestmark = pytest.mark.slow
 
 SEED = 4
-"""Whose one episode kills a storage process while a router is exchanged."""
+"""Whose one episode kills a storage process while the ring grows."""
 
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    return run_loop(SEED, tmp_path_factory.mktemp("torture"), episodes=1)
+    return run_loop(SEED, tmp_path_factory.mktemp("torture"), episodes=1, only="kill_storage")
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ FAULTS = (
     "hang_lead",
     "hang_storage",
     "hang_super",
+    "hang_client",
     "network",
 )
 """What happens in an episode; of *hang* the process is stopped and goes on later."""

@@ -204,8 +204,9 @@ class Site:
     # Doing.
 
     def signal(self, node: str, number: int) -> float:
-        """Send a signal to a node's process; gives when."""
-        pid = self.running().nodes[node]
+        """Send a signal to a node's process, or to a client; gives when."""
+        clients = {f"c{number}": client.pid for number, client in enumerate(self._clients, start=1)}
+        pid = clients.get(node) or self.running().nodes[node]
         with suppress(ProcessLookupError):
             os.kill(pid, number)
         return time.monotonic()
@@ -250,6 +251,7 @@ class Site:
         for process in (*self._clients, *((self._launcher,) if self._launcher is not None else ())):
             if process.poll() is None:
                 if process is not self._launcher:
+                    # Also one that is stopped.
                     process.kill()
                 process.wait(PATIENCE_S)
             for stream in (process.stdin, process.stdout):
