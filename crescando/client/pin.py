@@ -259,8 +259,8 @@ def _united(holdings: dict[ProcessId, Holding]) -> tuple[Any, list[PinnedArc]]:
             if known is not None:
                 arcs[key_range] = known._replace(owners=(*known.owners, process))
                 continue
-            n_rows = tuple(of_table[place] for of_table in holding.n_rows)
-            n_bytes = tuple(of_table[place] for of_table in holding.n_bytes)
+            n_rows = tuple(of_table[place] for of_table in holding.rows)
+            n_bytes = tuple(of_table[place] for of_table in holding.sizes)
             arcs[key_range] = PinnedArc(key_range, (process,), n_rows, n_bytes)
     return positions.pop(), [arcs[key_range] for key_range in sorted(arcs)]
 

@@ -129,15 +129,15 @@ class Holding(msgspec.Struct, frozen=True, array_like=True):
     arcs : Scope
         The arcs that it owned at the position.
     tables : tuple of TableSchema
-    n_rows, n_bytes : tuple of tuple of int
-        Of each table, arc by arc; bytes about.
+    rows, sizes : tuple of tuple of int
+        How many rows each table has, arc by arc, and about how many bytes.
     """
 
     position: int
     arcs: Scope
     tables: tuple[TableSchema, ...]
-    n_rows: tuple[tuple[int, ...], ...]
-    n_bytes: tuple[tuple[int, ...], ...]
+    rows: tuple[tuple[int, ...], ...]
+    sizes: tuple[tuple[int, ...], ...]
 
 
 class Hold(msgspec.Struct, frozen=True, array_like=True, tag="hold"):

@@ -44,8 +44,8 @@ from crescando.types import KeyRange, ProcessId
 ENDED_MAX = 1024
 """Pins of which it is remembered why they are over."""
 
-FETCHES_MAX, FETCHES_OF_ONE_MAX = 256, 32
-"""Questions for rows that may wait, of all clients and of one."""
+FETCHES_MAX, FETCHES_OF_ONE_MAX = 256, 8
+"""Questions for rows that may wait, of all clients and of one: the answers fit into one session."""
 
 CLOSED = "it was closed"
 

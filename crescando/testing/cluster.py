@@ -23,7 +23,7 @@ from crescando.engine.base import Engine
 from crescando.engine.statement import Kind
 from crescando.process import ProcessCore
 from crescando.roles.client import Client
-from crescando.roles.completion import one_by_one
+from crescando.roles.completion import Completion, one_by_one
 from crescando.roles.limits import StorageLimits
 from crescando.roles.storage import Storage
 from crescando.routing.batch import Message
@@ -244,6 +244,7 @@ class SimulatedCluster(World):
         if isinstance(core, Client):
             self.clients[core.me].numbers.update(core.numbers())
             for completion in one_by_one(core.take_told()):
+                self.hear(core, completion)
                 key = (core.me, completion.token)
                 if completion.is_stable:
                     self.stable.add(key)
@@ -255,6 +256,9 @@ class SimulatedCluster(World):
                     script = self.clients[core.me]
                     script.seen = max(script.seen, completion.outcome.latest)
                     self.told.tell(script.seen, self.time.now_s())
+
+    def hear(self, core: Client, completion: Completion) -> None:
+        """Take what a client is told, whatever it is."""
 
     def _look_at(self, core: Storage) -> None:
         """Take a sample of an engine that has executed something since the last one."""

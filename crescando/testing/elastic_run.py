@@ -15,7 +15,7 @@ from crescando.testing.factories import Factories
 from crescando.testing.faults import Fault
 from crescando.testing.judge import ConfigJudge, Judge
 from crescando.testing.layouts import outside
-from crescando.testing.simulation import EVENTS_MAX, SPAN_S, Facts, judge_cluster, load, run_to_rest
+from crescando.testing.simulation import EVENTS_MAX, SPAN_S, Check, Facts, judge_cluster, load, run_to_rest
 from crescando.testing.stages import WatchedEngine
 from crescando.testing.verdict import Verdict
 
@@ -35,9 +35,19 @@ def run_elastic_seed(
     factories: Factories | None = None,
     faults: Sequence[Fault] | None = None,
     kinds: tuple[str, ...] = ELASTIC_KINDS,
+    cluster: Callable[..., ElasticCluster] = ElasticCluster,
+    further: Sequence[Check] = (),
 ) -> Verdict:
-    """Run one seed; see `simulation.run_seed` for the parameters."""
-    world = ElasticCluster(seed, engine=engine, factories=factories)
+    """Run one seed; see `simulation.run_seed` for the parameters.
+
+    Parameters
+    ----------
+    cluster : callable
+        Makes the world.
+    further : sequence of Check
+        What is checked beside.
+    """
+    world = cluster(seed, engine=engine, factories=factories)
     drawn = draw_elastic_faults(world.rng, span_s=SPAN_S, kinds=kinds)
     drawn = drawn if faults is None else list(faults)
     for number in range(1, 4):
@@ -57,7 +67,7 @@ def run_elastic_seed(
     # One more in peace: it must end.
     world.later(2.0, world.administer)
     run_to_rest(world)
-    return judge_elastic(world, drawn, judge or ConfigJudge(), view)
+    return judge_elastic(world, drawn, judge or ConfigJudge(), view, further)
 
 
 def _administer(world: ElasticCluster, until_s: float) -> None:
@@ -82,10 +92,14 @@ def _run_longer(world: ElasticCluster, end_s: float) -> None:
 
 
 def judge_elastic(
-    world: ElasticCluster, faults: list[Fault], judge: Judge, view: Callable[[Any], Any]
+    world: ElasticCluster,
+    faults: list[Fault],
+    judge: Judge,
+    view: Callable[[Any], Any],
+    further: Sequence[Check] = (),
 ) -> Verdict:
     """Judge a run that is over."""
-    verdict = judge_cluster(world, faults, judge, view, further=(check_changes, check_rest))
+    verdict = judge_cluster(world, faults, judge, view, further=(check_changes, check_rest, *further))
     verdict.counted.update({f"step_{step}": n for step, n in world.stages.counted.items()})
     return verdict
 

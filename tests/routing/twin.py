@@ -29,6 +29,7 @@ from crescando.routing.rubberband import (
     Join,
     Leave,
     MessageId,
+    Pin,
     Ready,
     Rebalance,
     Reconfigure,
@@ -472,6 +473,10 @@ def _config_destset(view: View, message: Message) -> Mapping[ProcessId, Scope] |
         case DropChange(wanted, _):
             named = [change for change in view.changes if change.id == wanted]
             is_allowed = any(sender.role != "storage" or sender in change.parties for change in named)
+        case Pin(pinned, lease_s):
+            known = {table.id for table in view.tables}
+            is_allowed = sender.role == "client" and 0 < lease_s <= 86_400
+            is_allowed = is_allowed and len(set(pinned)) == len(pinned) > 0 and known.issuperset(pinned)
     if isinstance(body, CreateTable | DropTable | AddColumn | DropColumn) and sender.role == "storage":
         is_allowed = False
     return told if is_allowed else REFUSED
