@@ -11,7 +11,6 @@ import random
 import signal
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,11 +112,15 @@ def run_loop(
             if fault:
                 unwell.append(f"healing: after {took_s:.0f} s and {episode}: {fault}")
                 break
-        evidence = seen.evidence = site.evidence()
+        try:
+            seen.evidence = site.evidence()
+        except CrescandoError as error:
+            unwell.append(f"evidence: a replica cannot be read: {type(error).__name__}: {error}")
     finally:
         left = site.end()
-    seen.found = judge(evidence)
-    seen.first_s = [(hit, first_success_s(evidence, hit)) for hit in hits]
+    if seen.evidence is not None:
+        seen.found = judge(seen.evidence)
+        seen.first_s = [(hit, first_success_s(seen.evidence, hit)) for hit in hits]
     seen.found.other += [*unwell, *left]
     seen.took_s = time.monotonic() - began_s
     return seen
@@ -169,16 +172,14 @@ class Run:
     # The change.
 
     def _begin_wish(self, state: State) -> Thread:
-        done: Future[str] = Future()
-
         def begin() -> None:
             try:
-                done.set_result(self._wish(state))
+                told = self._wish(state)
             except CrescandoError as error:
                 # A change that a failure drops is planned anew by whoever wants it.
-                done.set_result(f"{type(error).__name__}: {error}")
+                told = f"{type(error).__name__}: {error}"
             if self._episode.wish:
-                self._tell(f"     {self._episode.wish}: {done.result()}")
+                self._tell(f"     {self._episode.wish}: {told}")
 
         thread = Thread(target=begin, name="torture-change")
         thread.start()
@@ -188,7 +189,7 @@ class Run:
         cluster, config = self._site.cluster, state.config
         choice = random.Random(self._episode.choice)
         if not self._episode.wish or config is None:
-            return "nothing"
+            return ""
         placed = sorted(config.ring.processes)
         if self._episode.wish == "routers" and state.lead is not None and len(state.members) == ROUTERS:
             leaver = choice.choice([member for member in state.members if member != state.lead])
