@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from itertools import repeat
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from crescando.client.base import (
     Batch,
@@ -67,19 +67,15 @@ CATALOG_RETRY_S = 0.02
 CATALOG_ATTEMPTS = 50
 """A second's worth: longer than a new leader takes to learn what the old one had decided."""
 
+K = TypeVar("K", contravariant=True)
+
 _Done = Callable[[Completion], None]
 
 
-class CatalogCheck(Protocol):
-    """Looks whether a catalog shows a change; True if no more need be asked."""
+class Check(Protocol[K]):
+    """Looks whether a catalog or configuration shows what it must; True if no more need be asked."""
 
-    def __call__(self, catalog: Mapping[str, TableSchema], *, is_last: bool) -> bool: ...
-
-
-class ConfigCheck(Protocol):
-    """Looks whether a configuration shows what it must; True if no more need be asked."""
-
-    def __call__(self, config: Rubberband, *, is_last: bool) -> bool: ...
+    def __call__(self, known: K, /, *, is_last: bool) -> bool: ...
 
 
 class LoopBackend:
@@ -214,7 +210,9 @@ class LoopBackend:
         self._in_loop(lambda: self._ask_catalog(done, fresh), done)
         return done
 
-    def _change_catalog(self, payload: bytes, done: Future[Any], check: CatalogCheck) -> None:
+    def _change_catalog(
+        self, payload: bytes, done: Future[Any], check: Check[Mapping[str, TableSchema]]
+    ) -> None:
         def decided(completion: Completion) -> None:
             if completion.error is not None:
                 fail(done, completion.error)
@@ -229,7 +227,7 @@ class LoopBackend:
         # Behind what this thread has submitted before.
         self._in_loop(start, done)
 
-    def _ask_catalog(self, done: Future[Any], check: CatalogCheck) -> None:
+    def _ask_catalog(self, done: Future[Any], check: Check[Mapping[str, TableSchema]]) -> None:
         """Ask until the catalog shows what it must."""
 
         def look(config: Rubberband, *, is_last: bool) -> bool:
@@ -238,7 +236,7 @@ class LoopBackend:
 
         self._ask_configuration(done, look)
 
-    def _ask_configuration(self, done: Future[Any], check: ConfigCheck, attempt: int = 1) -> None:
+    def _ask_configuration(self, done: Future[Any], check: Check[Rubberband], attempt: int = 1) -> None:
         """Ask until the configuration shows what it must: a router may still lag behind.
 
         After some attempts it is not the router that lags: things have moved on.
@@ -338,14 +336,8 @@ class LoopBackend:
         """
         done: Future[None] = Future()
 
-        def decided(completion: Completion) -> None:
-            if completion.error is not None:
-                fail(done, completion.error)
-            else:
-                resolve(done, None)
-
         def start() -> None:
-            number = self.core.configure(self._call_back(decided), encode_message(message))
+            number = self.core.configure(self._call_back(_telling(done)), encode_message(message))
             if number is not None:
                 numbered(number)
             self._pump.need_turn()
@@ -393,14 +385,8 @@ class LoopBackend:
         """
         done: Future[Any] = Future()
 
-        def answered(completion: Completion) -> None:
-            if completion.error is not None:
-                fail(done, completion.error)
-            else:
-                resolve(done, completion.outcome)
-
         def start() -> None:
-            self.core.ask(self._call_back(answered), process, question)
+            self.core.ask(self._call_back(_telling(done)), process, question)
             self._pump.need_turn()
 
         self._in_loop(start, done)
@@ -606,3 +592,8 @@ def _spans(tokens: Sequence[int], operations: Sequence[Any]) -> Iterator[tuple[i
 
 def _no_handle(_: Handle) -> None:
     """Nobody will call it off."""
+
+
+def _telling(done: Future[Any]) -> _Done:
+    """Give what tells a future how something ended."""
+    return lambda ended: fail(done, ended.error) if ended.error else resolve(done, ended.outcome)
