@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -28,6 +27,7 @@ from crescando.client.base import (
     Request,
     WriteOutcome,
 )
+from crescando.client.batch import spans_of
 from crescando.client.pinned import PinAnswer, PinId, PinQuestion
 from crescando.client.promise import fail, resolve, then
 from crescando.engine.statement import encode_parameters
@@ -512,7 +512,7 @@ class LoopBackend:
         tokens, outcomes, operations = executed.tokens, executed.outcomes, self._operations
         # Whoever ends the session takes what is left, and settles it himself.
         taken = list(map(operations.pop, tokens, repeat(None)))
-        for start, stop in _spans(tokens, taken):
+        for start, stop in spans_of(tokens, taken):
             operation = taken[start]
             if isinstance(operation, Batch):
                 told += operation.settle(tokens[start:stop], outcomes[start:stop])
@@ -523,7 +523,7 @@ class LoopBackend:
 
     def _settle_stable(self, tokens: Sequence[int]) -> None:
         found = list(map(self._operations.get, tokens))
-        for start, stop in _spans(tokens, found):
+        for start, stop in spans_of(tokens, found):
             operation = found[start]
             if isinstance(operation, Batch):
                 operation.settle_stable(tokens[start:stop])
@@ -570,24 +570,6 @@ class LoopBackend:
                 pending.tell()
         for future in asked:
             fail(future, error)
-
-
-def _spans(tokens: Sequence[int], operations: Sequence[Any]) -> Iterator[tuple[int, int]]:
-    """Cut operations into those of one batch each, those alone, and those that nobody has any more."""
-    start, n = 0, len(tokens)
-    while start < n:
-        first, stop = operations[start], start + 1
-        if isinstance(first, Batch):
-            # Numbers ascend but for what was submitted anew.
-            stop = max(stop, bisect_left(tokens, first.first + len(first), start))
-            if operations[start:stop].count(first) < stop - start:
-                stop = start + 1
-        else:
-            kind = type(first)
-            while stop < n and type(operations[stop]) is kind:
-                stop += 1
-        yield start, stop
-        start = stop
 
 
 def _no_handle(_: Handle) -> None:

@@ -71,6 +71,8 @@ class Cluster(Administration):
         self._standbys = Standbys(self._processes, self._assembly, self._loop, self._routers, make_engine)
         self._backends: dict[ProcessId, LoopBackend] = {}
         self._n_clients = 0
+        self._looked: dict[str, tuple[ProcessStatus, ...]] = {}
+        self._looked_lead: ProcessId | None = None
         self.on_shutdown: Callable[[], object] | None = None
         self._loop.call(self._start)
         self.default = self.connect("default")
@@ -114,15 +116,24 @@ class Cluster(Administration):
 
     def _status(self) -> ClusterStatus:
         told = super()._status()
-        leader = self._loop.call(self._processes.leader)
         # Who leads is known here, whoever the administrator's client believes to.
-        return replace(told, lead_router=None if leader is None else leader.me)
+        return replace(told, lead_router=self._looked_lead)
+
+    def _look_around(self) -> None:
+        """Look at everything at once: under load each look waits until the loop comes to it."""
+
+        def look() -> None:
+            leader = self._processes.leader()
+            self._looked_lead = None if leader is None else leader.me
+            self._looked = {role: self._hosted(role) for role in ("router", "storage", "super")}
+
+        self._loop.call(look)
 
     def _known_routers(self) -> tuple[ProcessStatus, ...]:
-        return self._loop.call(lambda: self._hosted("router"))
+        return self._looked["router"]
 
     def _known(self) -> tuple[ProcessStatus, ...]:
-        return self._loop.call(lambda: (*self._hosted("storage"), *self._hosted("super")))
+        return *self._looked["storage"], *self._looked["super"]
 
     def _hosted(self, role: str) -> tuple[ProcessStatus, ...]:
         known = ((process, self._processes[process]) for process in self._processes.of_role(role))

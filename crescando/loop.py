@@ -30,16 +30,17 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-ROUNDS_MAX = 64
-"""Rounds of turns that are taken before sockets and users' tasks get theirs."""
+TURNS_S = 0.005
+"""For how long turns are taken before sockets and users' tasks get theirs."""
 
 
 class Agenda:
     """What the processes of one event loop are to do; a `Scheduler` for pumps.
 
     What one turn hands to another process of the same loop is taken up right
-    after, round by round, until nobody has anything to do: a pass through the
-    event loop costs as much as a turn, and one put takes ten of those.
+    after, round by round: a pass through the event loop costs as much as a turn, and
+    one put takes ten of those. Under load somebody always has something to do, so
+    the loop gets its pass after a while all the same.
 
     Parameters
     ----------
@@ -65,14 +66,14 @@ class Agenda:
         return self._loop.call_later(when_s - self.now_s(), callback)
 
     def _work(self) -> None:
-        due = self._due
+        due, now_s = self._due, self.now_s
         take = due.popleft
+        until_s = now_s() + TURNS_S
         try:
-            for _ in range(ROUNDS_MAX):
-                # What is added meanwhile is for the next round: inputs gather into turns.
-                for _ in range(len(due)):
-                    take()()
-                if not due:
+            # What is added meanwhile comes behind what is due: inputs gather into turns.
+            while due:
+                take()()
+                if now_s() >= until_s:
                     break
         finally:
             self._is_scheduled = bool(due)

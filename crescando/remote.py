@@ -20,7 +20,7 @@ from typing import Any
 
 from crescando import wire
 from crescando.administration.replicas import READ_REPLICA_S, live_replicas, read_replica
-from crescando.administration.status import ClusterStatus, ProcessStatus
+from crescando.administration.status import ProcessStatus
 from crescando.administration.verbs import Administration
 from crescando.backend import LoopBackend
 from crescando.client.answer import Answer
@@ -31,7 +31,7 @@ from crescando.clusterfile import parse_address
 from crescando.errors import CredentialsError, CrescandoError, DeadlineError, SessionRefusedError, SpecError
 from crescando.hosting import NOBODY_LEADS
 from crescando.loop import LoopThread, new_event_loop
-from crescando.nodes.asking import Asking
+from crescando.nodes.asking import ANSWER_S, Asking
 from crescando.nodes.files import client_credentials
 from crescando.nodes.places import AddressBook
 from crescando.roles.client import Client
@@ -56,6 +56,12 @@ REFRESH_S = 1.0
 
 ROUTERS_S = 20.0
 """How long a change of the routers may take."""
+
+STATUS_S = 2.0
+"""How long a status waits for a node that hangs: nobody waits for long for one at a glance."""
+
+SILENT_S = 0.5
+"""How long a node is waited for that did not answer the last time."""
 
 CONNECT_S = 10.0
 """How long a cluster is looked for, if nobody says otherwise."""
@@ -100,6 +106,7 @@ class RemoteCluster(Administration):
         self._refreshed_s = 0.0
         self._described: Described
         self._hosted: list[ProcessStatus] = []
+        self._silent: set[str] = set()
         self._refreshing: asyncio.Task[bool] | None = None
         clients = [each for each in credentials.certificate.identities if each.role == "client"]
         if len(clients) != 1:
@@ -223,15 +230,31 @@ class RemoteCluster(Administration):
 
     # Administration.
 
-    def described(self, timeout_s: float = CONNECT_S) -> dict[str, Described | None]:
-        """Ask every node that is known how it stands, all at once; None of those that cannot be asked."""
-        nodes = {place.node for place in self._book.places() if place.role == NODE}
+    def described(
+        self, timeout_s: float = CONNECT_S, *, patience_s: float = ANSWER_S
+    ) -> dict[str, Described | None]:
+        """Ask every node that is known how it stands, all at once; None of those that cannot be asked.
+
+        Parameters
+        ----------
+        timeout_s : float
+            How long all of it may take.
+        patience_s : float
+            How long each node may take to answer; one that was silent the last time gets less.
+        """
+        nodes = sorted({place.node for place in self._book.places() if place.role == NODE})
+
+        async def ask(node: str) -> Described | None:
+            limit_s = min(patience_s, SILENT_S) if node in self._silent else patience_s
+            return await self._asking.ask(ProcessId(NODE, node), limit_s)
 
         async def ask_all() -> list[Described | None]:
-            return await asyncio.gather(*(self._asking.ask(ProcessId(NODE, node)) for node in sorted(nodes)))
+            return await asyncio.gather(*map(ask, nodes))
 
         try:
-            return dict(zip(sorted(nodes), self._run(ask_all()).result(timeout_s), strict=True))
+            told = dict(zip(nodes, self._run(ask_all()).result(timeout_s), strict=True))
+            self._silent = {node for node, each in told.items() if each is None}
+            return told
         except TimeoutError:
             raise DeadlineError(f"not every node has answered within {timeout_s:.0f} s") from None
 
@@ -240,13 +263,12 @@ class RemoteCluster(Administration):
         address = self._book.locate(ProcessId(NODE, node))
         return "" if address is None else f"{address[0]}:{address[1]}"
 
-    def _status(self) -> ClusterStatus:
+    def _look_around(self) -> None:
         self._hosted = [
             ProcessStatus(host.process, host.is_running, host.reason)
-            for told in self.described().values()
+            for told in self.described(patience_s=STATUS_S).values()
             for host in (told.hosts if told is not None else ())
         ]
-        return super()._status()
 
     def _known_routers(self) -> tuple[ProcessStatus, ...]:
         return tuple(status for status in self._hosted if status.process.role == "router")

@@ -199,6 +199,7 @@ class Administration:
             raise
         except CrescandoError as error:
             stale = str(error)
+        self._look_around()
         lead = None if stale else self._session().core.multicast.lead
         if self._last is None:
             return ClusterStatus(lead, position, self._known_routers(), *by_role(self._known()), stale=stale)
@@ -219,6 +220,9 @@ class Administration:
             change.id: progress_of(change, place, told, self._moves.planned(change.id))
             for place, change in enumerate(changes)
         }
+
+    def _look_around(self) -> None:
+        """Get to know what `_known_routers` and `_known` give."""
 
     def _known_routers(self) -> tuple[ProcessStatus, ...]:
         """Give the routers, as this administrator's client hears of them."""

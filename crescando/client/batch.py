@@ -8,6 +8,7 @@ has to say, and then looks for what the other one has left.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import lt
 from typing import Any
@@ -128,3 +129,21 @@ class Batch:
 def _ascends(tokens: Sequence[int]) -> bool:
     """Say whether numbers, the last of which is so far from the first, follow one another."""
     return isinstance(tokens, range) or all(map(lt, tokens, tokens[1:]))
+
+
+def spans_of(tokens: Sequence[int], operations: Sequence[Any]) -> Iterator[tuple[int, int]]:
+    """Cut operations into those of one batch each, those alone, and those that nobody has any more."""
+    start, n = 0, len(tokens)
+    while start < n:
+        first, stop = operations[start], start + 1
+        if isinstance(first, Batch):
+            # Numbers ascend but for what was submitted anew.
+            stop = max(stop, bisect_left(tokens, first.first + len(first), start))
+            if operations[start:stop].count(first) < stop - start:
+                stop = start + 1
+        else:
+            kind = type(first)
+            while stop < n and type(operations[stop]) is kind:
+                stop += 1
+        yield start, stop
+        start = stop

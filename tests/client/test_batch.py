@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import crescando
-from crescando.backend import _spans
 from crescando.client.base import Batch, Pending, ReadOutcome, SchemaChanged, WriteOutcome
+from crescando.client.batch import spans_of
 from crescando.client.store import Session
 from crescando.errors import LostError, RefusedError
 from crescando.types import Position
@@ -164,7 +164,7 @@ def test_what_is_told_together_is_cut_where_another_batch_begins() -> None:
             tokens.sort()
         found = [operations.get(token) for token in tokens]
 
-        spans = list(_spans(tokens, found))
+        spans = list(spans_of(tokens, found))
 
         assert [place for start, stop in spans for place in range(start, stop)] == list(range(len(tokens)))
         for start, stop in spans:
@@ -172,5 +172,5 @@ def test_what_is_told_together_is_cut_where_another_batch_begins() -> None:
                 assert all(each is found[start] for each in found[start:stop])
             else:
                 assert {type(each) for each in found[start:stop]} == {type(found[start])}
-    assert list(_spans(range(2, 6), [left] * 4)) == [(0, 4)]
-    assert list(_spans([4, 5, 10], [left, left, right])) == [(0, 2), (2, 3)]
+    assert list(spans_of(range(2, 6), [left] * 4)) == [(0, 4)]
+    assert list(spans_of([4, 5, 10], [left, left, right])) == [(0, 2), (2, 3)]
