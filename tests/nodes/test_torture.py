@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from crescando.client.base import ReadOutcome, WriteOutcome
+from crescando.errors import RefusedError
 from crescando.types import Position, instance_of
 from tests.nodes.clusters import PATIENCE_S, free_ports
 from tests.nodes.torture.history import Asked, History
@@ -76,6 +77,20 @@ def test_a_lost_write_is_found_in_the_order_and_in_a_replica(evidence: Evidence)
         replicas = list(evidence.replicas)
         replicas[full] = replace(replicas[full], rows=rows)
         assert any(text.startswith("replica: ") for text in judge(replace(evidence, replicas=replicas)).lost)
+
+
+@pytest.mark.xdist_group("a torture")
+def test_routers_that_disagree_and_errors_that_lie_are_found(evidence: Evidence) -> None:
+    (router, known), (_, others) = list(evidence.learned.items())[:2]
+    both = dict(known).keys() & {instance for instance, batch in others if batch is not None}
+    forgotten = max(both)
+    mine = [(instance, None if instance == forgotten else batch) for instance, batch in known]
+    found = judge(replace(evidence, learned={**evidence.learned, router: mine}))
+    assert any("learned another value" in text for text in found.other)
+
+    write = next(each for each in evidence.asked if each.is_written and each.number)
+    refused = with_asked(evidence, replace(write, outcome=RefusedError("planted")))
+    assert any("but was routed" in text for text in judge(refused).other)
 
 
 @pytest.mark.xdist_group("a torture")
