@@ -39,6 +39,10 @@ class ProcessId(NamedTuple):
         return f"{self.role}/{self.node}#{self.incarnation}"
 
 
+AT_COMMIT = -2
+"""The epoch of a load whose commit says of which job and epoch it is; it is no repeat before that."""
+
+
 class LoadId(NamedTuple):
     """Which atomic load: the process and number of the message that began it; unique for ever."""
 

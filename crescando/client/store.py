@@ -28,7 +28,14 @@ from crescando.client.prepared import BoundOperation, submit_many
 from crescando.client.table import Table
 from crescando.client.template import Params
 from crescando.client.textual import Columns, Where
-from crescando.client.tickets import LoadRuleName, LoadTicket, LoadWriteName, begin_of, check_ticket
+from crescando.client.tickets import (
+    LoadRuleName,
+    LoadTicket,
+    LoadWriteName,
+    begin_of,
+    check_ticket,
+    named,
+)
 from crescando.client.transaction import Transaction
 from crescando.client.waiting import TIMEOUT_S_DEFAULT, checked_timeout
 from crescando.errors import SpecError, StatementError, UnknownTableError
@@ -240,7 +247,8 @@ class Session:
             ends what drivers before this one have begun under the name, up to this epoch.
         epoch : int, optional
             Of a job that loads again and again, which time it is. Only the highest one that
-            was committed is remembered, and those below it count as committed.
+            was committed is remembered, and those below it count as committed. `AT_COMMIT` if only
+            who commits it will know that; see `resume_load`.
         write : str
             ``"insert"``, ``"upsert"``, ``"update"`` or ``"delete"`` by key, or ``"overwrite"``.
         rule : str
@@ -287,6 +295,25 @@ class Session:
 
         future = self._desk.backend.begin_load(begin)
         return ControlHandle(self._desk, future, begun, f"the beginning of a load into table {table!r}")
+
+    def resume_load(self, ticket: LoadTicket, *, job: str | None = None, epoch: int | None = None) -> Load:
+        """Drive a load that was begun elsewhere: in another session, process or host.
+
+        Parameters
+        ----------
+        ticket : LoadTicket
+            Of the driver that began it.
+        job, epoch
+            Whose it is, if it was begun with the epoch `AT_COMMIT`.
+
+        Raises
+        ------
+        StatementError
+            If that is no ticket, or one of a load whose job and epoch are known.
+        """
+        self._desk.check_usable()
+        whole = named(ticket, job, epoch)
+        return Load(self._desk, whole, self.table(whole.table).schema)
 
     def stage(self, ticket: LoadTicket, partition: int, attempt: int) -> StagedPart:
         """Begin to stage a partition of a load, in any session of the cluster.

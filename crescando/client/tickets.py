@@ -14,7 +14,7 @@ import msgspec
 from crescando.client.base import DIGEST_BYTES, LOAD_REPEAT, LoadBegin
 from crescando.errors import StatementError
 from crescando.schema import TableSchema
-from crescando.types import LoadId
+from crescando.types import AT_COMMIT, LoadId
 
 LoadWriteName = Literal["insert", "upsert", "update", "delete", "overwrite"]
 LoadRuleName = Literal["fail", "keep", "replace"]
@@ -36,7 +36,7 @@ class LoadTicket(msgspec.Struct, frozen=True, array_like=True, tag="load-ticket/
         Of the schema that rows must fit.
     job : str
     epoch : int
-        -1 without one.
+        -1 without one; `AT_COMMIT` if that is said by who commits.
     write, rule : str
     columns : tuple of str
         What every row gives.
@@ -177,12 +177,9 @@ def begin_of(
     StatementError
         Naming the argument and the mend.
     """
-    if not isinstance(job, str) or not 0 < len(job) <= JOB_CHARACTERS_MAX:
-        raise StatementError(f"job is a name of 1 to {JOB_CHARACTERS_MAX} characters, not {job!r}")
-    if epoch is not None and (isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0):
-        raise StatementError(f"epoch is a whole number from 0 on, or None, not {epoch!r}")
-    if epoch is not None and epoch >= 1 << 63:
-        raise StatementError(f"epoch must be below 2**63, not {epoch!r}")
+    if epoch != AT_COMMIT:
+        _check_epoch(epoch)
+    _check_job(job)
     if write not in get_args(LoadWriteName):
         raise StatementError(f"write is one of {', '.join(get_args(LoadWriteName))}, not {write!r}")
     if rule not in get_args(LoadRuleName):
@@ -229,6 +226,41 @@ def _columns_of(schema: TableSchema, write: str, columns: Sequence[str] | None) 
     if write == "delete" and set(given) != keys:
         raise StatementError(f"a delete takes the key columns only: {', '.join(sorted(keys))}")
     return tuple(name for name in schema.column_names if name in given)
+
+
+def named(ticket: LoadTicket, job: str | None, epoch: int | None) -> LoadTicket:
+    """Give the ticket of a load with the job and epoch that its driver says, if it began without.
+
+    Raises
+    ------
+    StatementError
+        If it did not.
+    """
+    if not isinstance(ticket, LoadTicket):
+        raise StatementError(f"a ticket is what load.ticket gives, not a {type(ticket).__name__}")
+    if job is None and epoch is None:
+        return ticket
+    if ticket.epoch != AT_COMMIT:
+        raise StatementError(
+            f"the load is one of job {ticket.job!r}; only one begun with AT_COMMIT is named later"
+        )
+    _check_job(job)
+    _check_epoch(epoch)
+    return msgspec.structs.replace(ticket, job=job, epoch=-1 if epoch is None else epoch)
+
+
+def _check_job(job: object) -> None:
+    if not isinstance(job, str) or not 0 < len(job) <= JOB_CHARACTERS_MAX:
+        raise StatementError(f"job is a name of 1 to {JOB_CHARACTERS_MAX} characters, not {job!r}")
+
+
+def _check_epoch(epoch: object) -> None:
+    if epoch is None:
+        return
+    if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
+        raise StatementError(f"epoch is a whole number from 0 on, or None, not {epoch!r}")
+    if epoch >= 1 << 63:
+        raise StatementError(f"epoch must be below 2**63, not {epoch!r}")
 
 
 def check_ticket(ticket: object, schema: TableSchema, partition: object, attempt: object) -> None:

@@ -87,7 +87,8 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag="load-begin"):
     job : str
         What is loaded, whatever the attempt.
     epoch : int
-        Of a job with many: which one. Refused as a repeat if this one or a higher one was committed.
+        Of a job with many: which one. Refused as a repeat if this one or a higher one was committed;
+        `AT_COMMIT` if whoever shows the load says of which job and epoch it is.
     """
 
     load: str
@@ -127,7 +128,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True, tag="load-commit"):
     ----------
     load : str
     job, epoch
-        As of the load's `Begin`, so that a repeat is told from an unknown load.
+        As of the load's `Begin`, so that a repeat is told from an unknown load; or what that left open.
     winners : tuple of (int, int)
         Partition and attempt, one for each partition that has rows.
     """

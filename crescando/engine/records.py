@@ -37,7 +37,7 @@ from crescando.engine.validate import StaleShape, validate_load, validate_rows
 from crescando.engine.written import Rejection, Remark, Written
 from crescando.errors import StatementError
 from crescando.schema import TableSchema
-from crescando.types import KeyRange
+from crescando.types import AT_COMMIT, KeyRange
 
 _SHOWN = (
     LoadCount.INSERTED,
@@ -100,9 +100,8 @@ class Records:
         """
         if not 0 < len(work.load) <= NAME_MAX or not 0 < len(work.job) <= NAME_MAX:
             raise Refused("invalid", f"loads and jobs have names of 1 to {NAME_MAX} characters")
-        if not NO_EPOCH <= work.epoch < 1 << 63:
-            raise Refused("invalid", f"{work.epoch} is no epoch")
-        self.check_new(work.job, work.epoch)
+        if work.epoch != AT_COMMIT:
+            self.check_new(work.job, work.epoch)
         if work.load in self.loads:
             raise Refused("load", f"load {work.load!r} is open already")
         if len(self.loads) >= LOADS_MAX:
@@ -126,6 +125,10 @@ class Records:
         ------
         Refused
         """
+        if not 0 < len(job) <= NAME_MAX:
+            raise Refused("invalid", f"a job has a name of 1 to {NAME_MAX} characters")
+        if not NO_EPOCH <= epoch < 1 << 63:
+            raise Refused("invalid", f"{epoch} is no epoch")
         known = self.jobs.get(job)
         if known is not None and known.epoch >= epoch:
             what = f"job {job!r}" if known.epoch == NO_EPOCH else f"epoch {known.epoch} of job {job!r}"
@@ -163,7 +166,7 @@ class Records:
         self.check_new(work.job, work.epoch)
         load, schema = self.open(work.load, schemas)
         begin = load.begin
-        if (begin.job, begin.epoch) != (work.job, work.epoch):
+        if begin.epoch != AT_COMMIT and (begin.job, begin.epoch) != (work.job, work.epoch):
             raise Refused("invalid", f"load {work.load!r} is of another job or epoch")
         is_strict = begin.write is LoadWrite.INSERT and begin.rule is LoadRule.FAIL
         if isinstance(work, Publish):
@@ -187,12 +190,11 @@ class Records:
         """Note that a load is sealed."""
         self.loads[load.begin.load] = msgspec.structs.replace(load, sealed_at=position)
 
-    def commit(self, load: OpenLoad, position: int) -> None:
+    def commit(self, end: Commit | Publish, position: int) -> None:
         """Note that a load is shown."""
-        begin = load.begin
-        del self.loads[begin.load]
-        self.jobs.pop(begin.job, None)
-        self.jobs[begin.job] = CommittedJob(begin.job, begin.epoch, position)
+        del self.loads[end.load]
+        self.jobs.pop(end.job, None)
+        self.jobs[end.job] = CommittedJob(end.job, end.epoch, position)
         if len(self.jobs) > JOBS_MAX:
             del self.jobs[next(iter(self.jobs))]
 

@@ -146,7 +146,7 @@ class Loads:
             show(table, hidden, load.begin, shares)
         del table.hidden[work.load]
         table.look_for_texts()
-        self._records.commit(load, position)
+        self._records.commit(work, position)
 
     def _stage(self, work: Stage, position: int, shares: Shares) -> None:
         load, schema = self._records.open(work.load, self._schema)

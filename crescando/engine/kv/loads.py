@@ -301,7 +301,7 @@ class KvLoads:
         for at in sorted(hidden.rows):
             self._show_row(table, load.begin, hidden, at, shares)
         del self._hidden[work.load]
-        self._records.commit(load, position)
+        self._records.commit(work, position)
 
     def _seal(self, table: KvTable, hidden: HiddenRows, shares: _Shares) -> None:
         seen: set[Key] = set()

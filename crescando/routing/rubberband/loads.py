@@ -38,7 +38,7 @@ from crescando.routing.rubberband.messages import (
     Winner,
 )
 from crescando.schema import TableSchema
-from crescando.types import LoadId
+from crescando.types import AT_COMMIT, LoadId
 
 WRITES = ("insert", "upsert", "update", "delete", "overwrite")
 RULES = ("fail", "keep", "replace")
@@ -129,6 +129,8 @@ class Loads(msgspec.Struct, frozen=True, array_like=True):
 
     def is_repeat(self, table: int, job: str, epoch: int) -> bool:
         """Say whether a job has committed an epoch, or a later one."""
+        if epoch == AT_COMMIT:
+            return False
         committed = self.committed(table, job)
         return committed is not None and committed >= epoch
 
@@ -191,7 +193,10 @@ class Loads(msgspec.Struct, frozen=True, array_like=True):
     def _check_end(
         self, body: CommitLoad | SealLoad | PublishLoad, load: Load, tables: dict[int, TableSchema]
     ) -> None:
-        if (body.table, body.job, body.epoch) != (load.table, load.job, load.epoch):
+        if body.epoch == AT_COMMIT or not 0 < len(body.job) <= NAME_MAX:
+            raise Refusal(f"the end of load {load.id} must name a job, and an epoch of it")
+        named = _named(load, body)
+        if (body.table, body.job, body.epoch) != (named.table, named.job, named.epoch):
             raise Refusal(f"load {load.id} is one of another table, job or epoch")
         _check_columns(load.columns, tables[load.table])
         if isinstance(body, PublishLoad):
@@ -243,6 +248,7 @@ class Loads(msgspec.Struct, frozen=True, array_like=True):
         load = self.find(body.load)
         if load is None or self.is_repeat(body.table, body.job, body.epoch):
             return Loads(others, self.jobs)
+        load = _named(load, body)
         jobs = [job for job in self.jobs if job[:2] != (load.table, load.job)]
         jobs.append((load.table, load.job, load.epoch))
         return Loads(tuple(each for each in others if not _is_older(each, load)), tuple(jobs[-JOBS_MAX:]))
@@ -262,13 +268,13 @@ class Loads(msgspec.Struct, frozen=True, array_like=True):
         left = {load.id: load for load in after.open}
         for load in self.open:
             if isinstance(body, SealLoad) and load.id == body.load and load.id in left:
-                found.append(LoadOrder("seal", load, body.winners))
+                found.append(LoadOrder("seal", _named(load, body), body.winners))
             elif load.id in left:
                 continue
             elif isinstance(body, CommitLoad) and load.id == body.load:
-                found.append(LoadOrder("commit", load, body.winners))
+                found.append(LoadOrder("commit", _named(load, body), body.winners))
             elif isinstance(body, PublishLoad) and load.id == body.load:
-                found.append(LoadOrder("publish", load))
+                found.append(LoadOrder("publish", _named(load, body)))
             else:
                 found.append(LoadOrder("abort", load))
         # Aborts give up reserved keys that a commit may want.
@@ -279,6 +285,13 @@ class Loads(msgspec.Struct, frozen=True, array_like=True):
 
 NO_LOADS = Loads()
 """What a cluster begins with."""
+
+
+def _named(load: Load, end: CommitLoad | SealLoad | PublishLoad) -> Load:
+    """Give a load with the job and epoch that its end names, if it began without."""
+    if load.epoch != AT_COMMIT:
+        return load
+    return msgspec.structs.replace(load, job=end.job, epoch=end.epoch)
 
 
 def _is_older(load: Load, than: Load) -> bool:
