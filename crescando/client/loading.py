@@ -8,6 +8,7 @@ order given, and cut, so that each operation concerns few storage processes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +21,15 @@ from crescando.client.template import ReturnedColumn, bind_returning
 from crescando.engine.partition import ring_positions
 from crescando.engine.ranges import ranges_of_positions
 from crescando.engine.statement import Column, Kind, Shape
-from crescando.errors import TypeMismatchError, UnknownTableError
+from crescando.errors import StatementError, TypeMismatchError, UnknownTableError
 from crescando.schema import ColumnDef, TableSchema
 
 ROWS_MAX = 8_192
 """Rows of one operation: some hundred KiB, so that a bulk load leaves room between its parts."""
+
+REQUEST_BYTES_MAX = 256 << 20
+"""What one operation may bring, be it one insert or a transaction. It is one message of the order and
+travels in one frame, of which processes take 512 MiB, with others and what goes before it."""
 
 PARTS = 16
 """So many operations are cut out of the rows at once, column by column: a column stays in the cache."""
@@ -44,7 +49,7 @@ def load_requests(
     key = intake.columns[[definition.name for definition in intake.definitions].index(schema.partition_key)]
     positions = ring_positions(schema, key)
     if intake.n_rows <= ROWS_MAX:
-        yield Request(shape, intake.columns, ranges_of_positions(positions))
+        yield checked_size(Request(shape, intake.columns, ranges_of_positions(positions)))
         return
     order = _by_position(positions)
     for start in range(0, intake.n_rows, PARTS * ROWS_MAX):
@@ -53,7 +58,31 @@ def load_requests(
         parts = [np.sort(some[first : first + ROWS_MAX]) for first in range(0, len(some), ROWS_MAX)]
         taken = [take_parts(column, parts) for column in intake.columns]
         for parameters, rows in zip(zip(*taken, strict=True), parts, strict=True):
-            yield Request(shape, parameters, ranges_of_positions(positions[rows]))
+            yield checked_size(Request(shape, parameters, ranges_of_positions(positions[rows])))
+
+
+def checked_size(request: Request) -> Request:
+    """Give a request as it is, if it can be sent.
+
+    Raises
+    ------
+    StatementError
+        If it brings too much.
+    """
+    n_bytes = sum(map(_bytes_of, chain(request.parameters, *(step.parameters for step in request.then))))
+    if n_bytes > REQUEST_BYTES_MAX:
+        what = "the transaction" if request.then else "the rows of one operation"
+        raise StatementError(
+            f"{what} would be {n_bytes / 2**20:,.0f} MiB long, and {REQUEST_BYTES_MAX >> 20} MiB are sent at "
+            "most; nothing was sent: write fewer rows at once, or store large values in pieces"
+        )
+    return request
+
+
+def _bytes_of(parameter: object) -> int:
+    if isinstance(parameter, Column):
+        return parameter.values.nbytes + parameter.texts.n_bytes
+    return len(parameter) if isinstance(parameter, str | bytes) else 0
 
 
 def _by_position(positions: NDArray[np.uint64]) -> NDArray[np.int64]:

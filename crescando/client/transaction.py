@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 from crescando.client.base import Request, Step, WriteOutcome
 from crescando.client.flight import Again, Catalog, Desk, Flight
 from crescando.client.handles import TransactionHandle, WriteHandle
-from crescando.client.loading import ROWS_MAX
+from crescando.client.loading import ROWS_MAX, checked_size
 from crescando.client.prepared import BoundOperation, submit_many
 from crescando.client.table import Table
 from crescando.client.waiting import Steps
@@ -144,7 +144,7 @@ class Draft(Desk):
             def again(catalog: Catalog) -> Request:
                 return together([each(catalog) for each in agains])
 
-            (self._flight,) = self._home.send([together(requests)], [again])
+            (self._flight,) = self._home.send([checked_size(together(requests))], [again])
 
     def abandon(self, reason: str) -> None:
         """Send nothing."""

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import crescando
 from crescando.client import loading
 from crescando.client.columns import column_from_list, take, take_parts
 from crescando.client.intake import take_in
 from crescando.client.loading import load_requests
 from crescando.engine.statement import Column, Kind
+from crescando.errors import StatementError
 from crescando.schema import ColumnDef, DataType, TableSchema
 
 SCHEMA = TableSchema(
@@ -71,3 +73,22 @@ def test_parts_of_a_column_are_its_rows(kind: str) -> None:
         assert taken.to_list() == expected
         assert take(column, part).to_list() == expected
         taken.texts.check()
+
+
+def test_what_is_too_long_for_one_message_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be sent again and again, since nobody takes it: neither an insert nor a transaction."""
+    monkeypatch.setattr(loading, "REQUEST_BYTES_MAX", 3 << 20)
+    with crescando.open() as store:
+        table = store.create_table(SCHEMA)
+        for place in range(2):
+            table.insert({"k": [place], "n": [1], "few": ["f"], "many": ["x" * (2 << 20)]}).result()
+
+        with pytest.raises(StatementError, match=r"would be 4 MiB long, and 3 MiB are sent at most; nothing"):
+            table.insert({"k": [2, 3], "many": ["x" * (2 << 20), "y" * (2 << 20)]})
+        transaction = store.transaction()
+        for place in (4, 5):
+            transaction.table("t").insert({"k": [place], "many": ["z" * (2 << 20)]})
+        with pytest.raises(StatementError, match="the transaction would be 4 MiB long"):
+            transaction.__exit__(None, None, None)
+
+        assert sorted(table.select(["k"]).rows()) == [(0,), (1,)]
