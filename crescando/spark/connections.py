@@ -66,13 +66,13 @@ class _Connections:
         """Begin anew in a forked child; its parent's connections are no concern of it."""
         self.kept, self.lock = {}, threading.Lock()
 
-    def take(self, place: Place) -> _Kept:
+    def take(self, place: Place, connect_s: float) -> _Kept:
         from crescando import connect
 
         with self.lock:
             found = self.kept.get(place)
             if found is None or found.store.is_closed:
-                store = connect(place.url, tls=place.tls, client=place.client, connect_s=CONNECT_S)
+                store = connect(place.url, tls=place.tls, client=place.client, connect_s=connect_s)
                 found = self.kept[place] = _Kept(store)
             found.n_users += 1
             found.n_uses += 1
@@ -105,15 +105,21 @@ os.register_at_fork(after_in_child=_connections.forget)
 
 
 @contextmanager
-def connected(place: Place) -> Iterator[Store[RemoteCluster]]:
+def connected(place: Place, timeout_s: float | None = None) -> Iterator[Store[RemoteCluster]]:
     """Lend this process's connection to a place; made if there is none.
+
+    Parameters
+    ----------
+    place : Place
+    timeout_s : float, optional
+        How long the cluster is looked for, if that is less than usual.
 
     Raises
     ------
     CrescandoError
         As `crescando.connect` says it.
     """
-    lent = _connections.take(place)
+    lent = _connections.take(place, CONNECT_S if timeout_s is None else min(timeout_s, CONNECT_S))
     try:
         yield lent.store
     except StatementError:

@@ -228,4 +228,5 @@ def _parsed(
 
 
 def _place(parsed: dict[str, Any]) -> Place:
-    return Place(parsed.pop("url"), parsed.pop("tls"), parsed.pop("client", CLIENT))
+    # Workers have folders of their own.
+    return Place(parsed.pop("url"), os.path.abspath(parsed.pop("tls")), parsed.pop("client", CLIENT))

@@ -21,7 +21,13 @@ from crescando.warming import VARIABLE
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from crescando import Store
+    from crescando.cluster import Cluster
+
 HERE = Path(__file__).parent
+
+PATIENCE_S = 120.0
+"""For machines that are slow and busy."""
 
 _HAS_PYSPARK = importlib.util.find_spec("pyspark") is not None
 
@@ -91,3 +97,30 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         made = builder.getOrCreate()
         yield made
         made.stop()
+
+
+@pytest.fixture(scope="session")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an authority."""
+    from crescando.certificates import Authority
+
+    folder = tmp_path_factory.mktemp("spark-certs") / "certs"
+    Authority.create(folder, cluster="served")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def store(certs: Path) -> Iterator[Store[Cluster]]:
+    """A store whose tables the tests share; each test makes its own ones."""
+    import crescando
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, "numpy")
+        with crescando.open(routers=1, storages=3, supers=1, replication=2, timeout_s=PATIENCE_S) as store:
+            yield store
+
+
+@pytest.fixture(scope="session")
+def at(store: Store[Cluster], certs: Path) -> dict[str, str]:
+    """The options that lead to the store."""
+    return {"url": store.serve(tls=certs), "tls": str(certs)}

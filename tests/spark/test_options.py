@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from crescando.errors import SpecError
 from crescando.spark.connections import Place
 from crescando.spark.options import LOAD_LEASE_S, ReadOptions, WriteOptions, read_options, write_options
 
-NEEDED = {"url": "crescando://127.0.0.1:1", "tls": "certs", "table": "flights"}
-PLACE = Place("crescando://127.0.0.1:1", "certs", "app")
+NEEDED = {"url": "crescando://127.0.0.1:1", "tls": "/certs", "table": "flights"}
+PLACE = Place("crescando://127.0.0.1:1", "/certs", "app")
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +42,8 @@ def test_a_write_is_told_what_it_needs() -> None:
     assert write_options({**NEEDED, "write": "Upsert", "job": "nightly"}).write == "upsert"
     assert write_options({**NEEDED, "rule": "keep"}).rule == "keep"
     assert write_options({**NEEDED, "confirm_overwrite": "flights"}, overwrites=True).write == "overwrite"
-    # A stream's own settings come along.
+    # A stream's own settings come along; and a path is one for all processes.
+    assert write_options({**NEEDED, "tls": "certs"}).place.tls == str(Path("certs").absolute())
     assert write_options({**NEEDED, "checkpointLocation": "/tmp/x", "queryName": "q"})
 
 
