@@ -13,7 +13,7 @@ import pytest
 from crescando.client.base import ReadOutcome, WriteOutcome
 from crescando.errors import RefusedError
 from crescando.types import Position, instance_of
-from tests.nodes.clusters import PATIENCE_S, free_ports
+from tests.nodes.clusters import PATIENCE_S, free_ports, until
 from tests.nodes.torture.history import Asked, History
 from tests.nodes.torture.judging import Evidence, judge
 from tests.nodes.torture.loop import Seen, run_loop
@@ -217,3 +217,5 @@ def test_a_relay_spoils_what_it_is_told_to(echo: tuple[Relays, int]) -> None:
                 assert got == sent
     with dial(port) as connection:
         assert received(connection, sent) == sent
+    # Both ends have said that they are done: nothing of it is kept.
+    until(lambda: not relays.n_connections("echo"), "the relay has forgotten them")

@@ -40,6 +40,8 @@ class _End(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.is_cut = False
         """Whether what comes here goes nowhere any more."""
+        self.is_done = False
+        """Whether nothing more will go out here."""
         self._waiting: deque[tuple[float, bytes | None]] = deque()
         """What is to go out here, and when; None for the end of the stream."""
         self._timer: asyncio.TimerHandle | None = None
@@ -93,8 +95,11 @@ class _End(asyncio.Protocol):
             self._waiting.popleft()
             if data is not None:
                 self.transport.write(data)
-            elif self.transport.can_write_eof():
+            else:
+                self.is_done = True
                 self.transport.write_eof()
+                if self.other.is_done:
+                    self.pair.finish()
 
 
 class _Pair:
@@ -180,8 +185,16 @@ class _Pair:
             return
         end.other.put(data, self.delay_s)
 
+    def finish(self) -> None:
+        """End the connection, behind what is still to be written."""
+        self.is_over = True
+        self.relay.pairs.discard(self)
+        for end in (self.near, self.far):
+            if end.transport is not None:
+                end.transport.close()
+
     def end(self) -> None:
-        """End the connection at both ends."""
+        """End the connection at both ends, at once."""
         if not self.is_over:
             self.is_over = True
             self.relay.pairs.discard(self)
@@ -259,6 +272,10 @@ class Relays:
     def relieve(self, node: str) -> None:
         """End a node's fault."""
         self._thread.call(self._relays[node].relieve)
+
+    def n_connections(self, node: str) -> int:
+        """Give how many connections are carried to a node."""
+        return self._thread.call(lambda: len(self._relays[node].pairs))
 
     def close(self) -> None:
         """End every connection and the thread."""
