@@ -364,7 +364,7 @@ class Client:
             if self._parts or rows.part or rows.has_more:
                 in_parts.append(rows)
             else:
-                reads = self._direct.basics if rows.number.item(0) < 0 else self._operations
+                reads = self._direct if rows.number.item(0) < 0 else self._operations
                 told, others = reads.on_rows(rows)
                 self._take(told)
                 for answer in others:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Container, Sequence
 
+from crescando.engine.base import Rows
 from crescando.errors import ReadLostError
 from crescando.process import earliest
+from crescando.roles.answers import Answer
 from crescando.roles.basic import WORN_OUT, BasicReads, Turn
 from crescando.roles.behind import Behind
-from crescando.roles.completion import Completion
+from crescando.roles.completion import Completion, Executed, Stable
 from crescando.roles.flight import InFlight
 from crescando.roles.limits import ClientLimits
 from crescando.roles.messages import BasicRefused
@@ -64,6 +66,12 @@ class DirectReads:
         """Take reads of one isolation, behind all others of it."""
         reads = self.basics if asked[0][1].isolation == "basic" else self.snapshots
         reads.request(asked, behind)
+
+    def on_rows(self, rows: Rows) -> tuple[list[Stable | Executed], list[Answer]]:
+        """Take the answers of many reads, none of which has parts; as `Runs.on_rows`."""
+        # Those of one kind come together; of the others each is looked at by itself.
+        reads = self.snapshots if rows.number.item(0) in self.snapshots else self.basics
+        return reads.on_rows(rows)
 
     def find(self, number: int, at: int) -> InFlight | None:
         """Give the open attempt that an answer at a position belongs to."""

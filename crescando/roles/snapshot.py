@@ -19,16 +19,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
-from crescando.client.base import Request
+from crescando.client.base import Piece, ReadOutcome, Request
+from crescando.engine.base import Rows
 from crescando.engine.statement import encode_call, encode_parameters, encode_shapes
 from crescando.process import earliest
+from crescando.roles.answers import Answer, answers_of
 from crescando.roles.behind import Behind
+from crescando.roles.completion import Executed, Stable
 from crescando.roles.flight import InFlight
 from crescando.roles.runs import Waiting
 from crescando.routing.batch import HEADER_BYTES, Message, submission
 from crescando.routing.ecast.messages import Inject, ReadRefused
-from crescando.types import MessageKind, ProcessId
+from crescando.types import MessageKind, Position, ProcessId, Scope
 
 RETRY_S = 0.01
 """Pause before a refused read is sent again; doubled with each refusal of it."""
@@ -133,6 +137,23 @@ class SnapshotReads:
     def __contains__(self, number: int) -> bool:
         """Whether an answer of a number belongs to an open attempt."""
         return -number in self._attempts
+
+    def on_rows(self, rows: Rows) -> tuple[list[Stable | Executed], list[Answer]]:
+        """Take the answers of many reads, none of which has parts; as `Runs.on_rows`."""
+        tokens: list[int] = []
+        outcomes: list[ReadOutcome] = []
+        others: list[Answer] = []
+        for answer in answers_of(rows):
+            content, attempt = answer.content, self._attempts.get(-answer.number)
+            flight = None if attempt is None else attempt.flight
+            if flight is None or flight.places or not _holds(content.scope, flight.request.ranges):
+                others.append(answer)
+                continue
+            self.finish(answer.number)
+            tokens.append(flight.token)
+            outcomes.append(ReadOutcome(Position(answer.position), (cast(Piece, content),)))
+        # A read's answer proves that its position is one.
+        return [Stable(tokens), Executed(tokens, outcomes)] if tokens else [], others
 
     def finish(self, number: int) -> None:
         """Forget an attempt whose read has its outcome."""
@@ -319,6 +340,14 @@ class SnapshotReads:
         # One that has been taken from those that wait has a number to wait for.
         written = reads[0][0].behind.written or 0
         return Inject(submission(messages, shared=encode_shapes(tuple(shapes))), seen, written)
+
+
+def _holds(scope: Scope, ranges: Scope) -> bool:
+    """Say whether a scope holds all of some ranges, if that is seen at once."""
+    if len(ranges) == 1:
+        ((low, high),) = ranges
+        return any(each.low <= low and high <= each.high for each in scope)
+    return scope == ranges
 
 
 def _weight(parameters: bytes) -> int:

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import pickle
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from crescando.client.base import ReadOutcome, SchemaChanged
-from crescando.engine.base import Failed, Results
-from crescando.engine.statement import decode_call, decode_shapes, encode_parameters
+from crescando.engine.base import Failed, Results, Rows
+from crescando.engine.statement import Column, decode_call, decode_shapes, encode_parameters
 from crescando.errors import ClosedError, NoQuorumError, ReadLostError, RefusedError
 from crescando.process import Output
+from crescando.roles.answers import answers_of
 from crescando.roles.limits import ClientLimits
-from crescando.roles.snapshot import LIFE_S, PATIENCE_S, PAUSE_S, RETRY_S
+from crescando.roles.snapshot import LIFE_S, PATIENCE_S, PAUSE_S, RETRY_S, SnapshotReads
 from crescando.routing.base import ExpelledEvent
 from crescando.routing.batch import HEADER_BYTES
 from crescando.routing.ecast.messages import Inject, Quorum, ReadRefused
+from crescando.schema import DataType
 from crescando.types import FULL_RING, ProcessId
 from tests.roles.stage import sent
 from tests.roles.test_client import HIGH, LOW, ME, ROUTER, S0, S1, Desk, keys_of, rows, wrote
+from tests.roles.test_runs import ARCS, reach
 from tests.roles.test_storage import add, read_all
 
 OTHER_ROUTER = ProcessId("router", "r2", 1)
@@ -462,3 +467,41 @@ def test_the_error_survives_pickling() -> None:
     error = pickle.loads(pickle.dumps(NoQuorumError("because", "no")))
 
     assert (error.reason, error.applied) == ("because", "no")
+
+
+def story(seed: int, *, is_alone: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[object, ...]:
+    """Let answers to many reads come in any order, whole and in parts, now and then twice or of the past."""
+    if is_alone:
+        monkeypatch.setattr(SnapshotReads, "on_rows", lambda _, rows: ([], list(answers_of(rows))))
+    rng = random.Random(seed)
+    desk = Desk()
+    tokens = list(range(100, 112))
+    for token in tokens:
+        desk.core.request(token, replace(SNAPSHOT, ranges=reach(rng)))
+    found = numbers(desk.flush())
+    steps = []
+    for _ in range(30):
+        some = sorted(rng.sample(found, rng.randrange(1, 8)))
+        if rng.random() < 0.2:
+            rng.shuffle(some)
+        scopes = tuple(tuple(sorted(rng.sample(ARCS, rng.randrange(1, 4)))) for _ in range(2))
+        # Now and then of an attempt's other position, which is nobody's.
+        places = np.array([70 + n + (rng.random() < 0.1) for n in some])
+        which = np.array([rng.randrange(2) for _ in some])
+        keys = Column(DataType.INT64, np.array(some, np.int64))
+        told = Rows(-np.array(some), places, which, scopes, np.arange(len(some) + 1), ("k",), (keys,))
+        desk.tell(S0, Results(S0, ME, 50, rows=(told,)))
+        if rng.random() < 0.1:
+            refuse(desk, rng.choice(found))
+            found = sorted({*found, *numbers(desk.pass_time(RETRY_S))})
+        ends = [desk.outcome(token) for token in tokens]
+        steps.append([None if end is None else (end.position, keys_of(end)) for end in ends])
+    stable = [desk.is_stable(token) for token in tokens]
+    return steps, stable, desk.core.n_in_flight, desk.core._seen, desk.core._direct.snapshots.open_bytes
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_together_is_as_one_by_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = story(seed, is_alone=False, monkeypatch=monkeypatch)
+
+    assert together == story(seed, is_alone=True, monkeypatch=monkeypatch)
