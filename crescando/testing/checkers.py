@@ -191,8 +191,6 @@ def check_outcomes(
             at.setdefault(outcome.position, []).append((key, outcome))
     seen: set[int] = set()
     for appended in q.appended:
-        if appended.destinations is None or appended.message.kind is MessageKind.CONFIG:
-            continue
         step = interpret(workload, appended)
         if step is None:
             continue
@@ -296,6 +294,12 @@ def _is_lost(
 
 
 def interpret(workload: Workload, appended: Appended) -> Step | None:
-    """Give the workload's step that an appended message carries."""
+    """Give the workload's step that an appended message carries, or the end of a load that it is."""
+    message = appended.message
+    shown = workload.shown.get((message.sender, message.number))
+    if shown is not None or appended.destinations is None or message.kind is MessageKind.CONFIG:
+        return shown
+    if decode_call(message.payload).shape < 0:
+        return None
     calls, bodies = decode_call(appended.message.payload).steps, decode_shapes(appended.shared)
     return workload.interpret_all([(bodies[call.shape], call.parameters) for call in calls])

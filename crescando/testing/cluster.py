@@ -44,6 +44,7 @@ from crescando.testing.factories import Factories
 from crescando.testing.faults import Fault
 from crescando.testing.held import Sample, sample
 from crescando.testing.isolation import Asked, Told
+from crescando.testing.judge import Judgement
 from crescando.testing.order import with_small_slices
 from crescando.testing.trace import RecordedBroadcast, RecordedMulticast
 from crescando.testing.workload import SCHEMA, Step, Workload
@@ -246,6 +247,8 @@ class SimulatedCluster(World):
             for completion in one_by_one(core.take_told()):
                 self.hear(core, completion)
                 key = (core.me, completion.token)
+                if self.on_completion(key, completion):
+                    continue
                 if completion.is_stable:
                     self.stable.add(key)
                 elif completion.error is not None:
@@ -259,6 +262,13 @@ class SimulatedCluster(World):
 
     def hear(self, core: Client, completion: Completion) -> None:
         """Take what a client is told, whatever it is."""
+
+    def on_completion(self, key: tuple[ProcessId, int], completion: Completion) -> bool:
+        """Take what a client is told of what is no operation of the workload; False if it is one."""
+        return False
+
+    def before_judging(self, q: Judgement) -> None:
+        """Say what messages mean that are no operations of the workload."""
 
     def _look_at(self, core: Storage) -> None:
         """Take a sample of an engine that has executed something since the last one."""

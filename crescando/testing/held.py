@@ -24,7 +24,7 @@ from crescando.testing.checkers import Violations, interpret
 from crescando.testing.judge import Judgement
 from crescando.testing.layouts import Layouts, joined, outside, receiving
 from crescando.testing.workload import Model, Row, Workload
-from crescando.types import KeyRange, MessageKind, ProcessId
+from crescando.types import KeyRange, ProcessId
 
 _TYPES = ((DataType.INT64, np.int64), (DataType.INT64, np.int64), (DataType.INT32, np.int32))
 """Of the columns of `workload.SCHEMA`."""
@@ -91,10 +91,9 @@ def check_samples(
     for appended in q.appended:
         while waiting and waiting[-1].position < appended.position:
             found += _check(waiting.pop(), workload, layouts, model)
-        if appended.destinations is not None and appended.message.kind is MessageKind.WRITE:
-            step = interpret(workload, appended)
-            if step is not None:
-                model.write(step)
+        step = interpret(workload, appended)
+        if step is not None and not step.is_read:
+            model.write(step)
     while waiting:
         found += _check(waiting.pop(), workload, layouts, model)
     return found

@@ -17,7 +17,7 @@ from crescando.errors import CountUnknownError
 from crescando.testing.checkers import Violations, interpret
 from crescando.testing.judge import Judgement
 from crescando.testing.workload import Model, Row, Step, Workload, rows_of
-from crescando.types import MessageKind, ProcessId, Scope
+from crescando.types import ProcessId, Scope
 
 Key = tuple[ProcessId, int]
 """A client and its token."""
@@ -158,10 +158,8 @@ def _check_rows(
 
     for appended in q.appended:
         judge(before=appended.position)
-        if appended.destinations is None or appended.message.kind is not MessageKind.WRITE:
-            continue
         step = interpret(workload, appended)
-        if step is not None:
+        if step is not None and not step.is_read:
             model.write(step)
     judge(before=None)
     return found

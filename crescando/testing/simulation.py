@@ -146,6 +146,7 @@ def judge_cluster(
         {instance: batch for known in trace.learned.values() for instance, batch in known}.items()
     )
     q = judge_order(learned, view(world.assembly.config), judge)
+    world.before_judging(q)
     layouts = layouts_of(q, world.assembly.config)
     correct = {
         process for process, node in world.nodes.items() if node.is_alive and process not in q.suspected

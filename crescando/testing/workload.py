@@ -30,6 +30,7 @@ from crescando.engine.statement import (
     encode_parameters,
 )
 from crescando.schema import ColumnDef, DataType, TableSchema
+from crescando.types import ProcessId
 
 SCHEMA = TableSchema(
     "accounts",
@@ -95,6 +96,8 @@ class Workload:
     schema: TableSchema
     shapes: dict[str, Shape] = field(init=False)
     names: dict[bytes, str] = field(init=False)
+    shown: dict[tuple[ProcessId, int], Step] = field(default_factory=dict)
+    """What the messages that end loads mean, by sender and number."""
 
     def __post_init__(self) -> None:
         self.shapes = _shapes(self.schema.id)
@@ -183,6 +186,8 @@ class Model:
     """The table as a dict, and the effect of one step at a time."""
 
     rows: dict[int, tuple[int, int]] = field(default_factory=dict)
+    reserved: dict[int, set[int]] = field(default_factory=dict)
+    """Keys that sealed loads are to bring."""
 
     def matching(self, step: Step) -> list[Row]:
         """Give the rows a read answers, or a predicate selects, ascending."""
@@ -204,6 +209,8 @@ class Model:
     def _write(self, step: Step) -> tuple[int, int]:
         if step.name in ("insert", "upsert"):
             return self._put(step)
+        if step.name.startswith("load_"):
+            return self._load(step)
         matching = self.matching(step)
         for key, value, group in matching:
             if step.name == "delete_by_key":
@@ -221,9 +228,57 @@ class Model:
         for key, value, group in zip(keys, values, groups, strict=True):
             if step.name == "insert" and key in self.rows:
                 continue
+            if key not in self.rows and self._is_reserved(key):
+                continue
             self.rows[key] = (value, group)
             affected += 1
         return affected, n - affected
+
+    def _is_reserved(self, key: int) -> bool:
+        return any(key in keys for keys in self.reserved.values())
+
+    def _load(self, step: Step) -> tuple[int, int]:
+        """Carry out the end of a load, row by row; gives how many it touched, and how many it could not."""
+        load, *flat = step.arguments
+        n = len(flat) // 3
+        rows = list(zip(flat[:n], flat[n : 2 * n], flat[2 * n :], strict=True))
+        kind = step.name.removeprefix("load_")
+        touched = rejected = 0
+        if kind == "unseal":
+            self.reserved.pop(load, None)
+            return 0, 0
+        if kind == "seal":
+            fresh: set[int] = set()
+            for key, _, _ in rows:
+                clashes = key in self.rows or key in fresh or self._is_reserved(key)
+                rejected += clashes
+                fresh |= set() if clashes else {key}
+            self.reserved[load] = fresh
+            return len(fresh), rejected
+        if kind == "overwrite":
+            touched = len(self.rows)
+            self.rows.clear()
+        own = self.reserved.pop(load, set())
+        for key, value, group in rows:
+            exists = key in self.rows
+            if kind == "publish":
+                if key in own:
+                    own.discard(key)
+                    self.rows[key] = (value, group)
+                    touched += 1
+            elif kind in ("update", "delete"):
+                if exists and kind == "delete":
+                    del self.rows[key]
+                elif exists:
+                    self.rows[key] = (value, group)
+                touched += 1
+            elif not exists and self._is_reserved(key):
+                rejected += 1
+            else:
+                if not (exists and kind == "keep"):
+                    self.rows[key] = (value, group)
+                touched += 1
+        return touched, rejected
 
 
 def rows_of(outcome: ReadOutcome) -> list[Row]:
