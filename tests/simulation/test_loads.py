@@ -30,7 +30,7 @@ pytestmark = pytest.mark.simulation
 SEEDS = int(os.environ.get("CRESCANDO_LOADING_SEEDS", "10"))
 SEEDS_A_TEST = 5
 
-PLANT_SEEDS = 40
+PLANT_SEEDS = 12
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
