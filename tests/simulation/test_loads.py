@@ -86,7 +86,7 @@ def order_before_the_bytes_are_there(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Beside, "_on_said", hasty)
     patch.setattr(Staging, "_gate", lambda self, load: OPEN)
-    patch.setattr(Staging, "_ask", lambda self, digest, lacking: None)
+    patch.setattr(Staging, "_ask", lambda self, digest, lacking: setattr(lacking, "ask_at_s", 1e9))
 
 
 def lose_staged_rows_on_the_way(patch: pytest.MonkeyPatch) -> None:
