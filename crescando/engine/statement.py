@@ -359,8 +359,8 @@ def _extension(code: int, pieces: list[bytes | memoryview]) -> list[bytes | memo
     return [head + bytes([code]), *pieces]
 
 
-def _encode_columns(columns: tuple[Column, ...]) -> bytes:
-    """Encode columns as `_ENCODER` does, but copy each array once only."""
+def _encode_columns(columns: tuple[Column, ...]) -> list[bytes | memoryview]:
+    """Encode columns as `_ENCODER` does, in pieces, of which the arrays' are the arrays themselves."""
     n = len(columns)
     pieces: list[bytes | memoryview] = [bytes([0x90 + n]) if n < 16 else b"\xdc" + n.to_bytes(2, "big")]
     for column in columns:
@@ -368,7 +368,7 @@ def _encode_columns(columns: tuple[Column, ...]) -> bytes:
         pieces += _extension(1, _pieces_of_array(column.values))
         pieces += [b"\xc0"] if column.valid is None else _extension(1, _pieces_of_array(column.valid))
         pieces += _extension(2, column.texts.wire_pieces())
-    return b"".join(pieces)
+    return pieces
 
 
 _DTYPES = {
@@ -430,11 +430,23 @@ _NO_STEPS = _ENCODER.encode(())
 
 def encode_parameters(shape: Shape, parameters: tuple[Any, ...]) -> bytes:
     """Encode an operation's parameters."""
+    if _are_columns(parameters):
+        return b"".join(_encode_columns(parameters))
+    return _ENCODER.encode(parameters)
+
+
+def encode_in_pieces(shape: Shape, parameters: tuple[Any, ...]) -> list[bytes | memoryview]:
+    """Encode an operation's parameters; the pieces, end to end, are what `encode_parameters` gives.
+
+    Large arrays are not copied: whoever sends or stores the pieces reads them where they lie.
+    """
+    return _encode_columns(parameters) if _are_columns(parameters) else [_ENCODER.encode(parameters)]
+
+
+def _are_columns(parameters: tuple[Any, ...]) -> bool:
     # Most have constants, which the first one tells: each operation comes through here.
     has_columns = bool(parameters) and type(parameters[0]) is Column and len(parameters) < 1 << 16
-    if has_columns and all(type(each) is Column for each in parameters):
-        return _encode_columns(parameters)
-    return _ENCODER.encode(parameters)
+    return has_columns and all(type(each) is Column for each in parameters)
 
 
 def decode_parameters(shape: Shape, data: bytes) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ import pytest
 from crescando.client.columns import column_from_list
 from crescando.engine import statement
 from crescando.engine.heap import Texts
-from crescando.engine.statement import Column, Kind, Shape, decode_parameters, encode_parameters
+from crescando.engine.statement import Column, Kind, Shape, decode_parameters, encode_in_pieces, encode_parameters
 from crescando.schema import ColumnDef, DataType
 
 SHAPE = Shape(kind=Kind.INSERT, table=1, schema_version=1, columns=(1, 2, 3, 4))
@@ -61,6 +61,7 @@ def test_columns_are_encoded_as_any_encoder_would(n: int, times: int) -> None:
     )
     data = encode_parameters(SHAPE, columns * times)
     assert data == statement._ENCODER.encode(columns * times)
+    assert b"".join(encode_in_pieces(SHAPE, columns * times)) == data
     assert len(msgspec.msgpack.decode(data)) == 4 * times
     found = decode_parameters(SHAPE, data)
     assert [column.to_list() for column in found[:4]] == [column.to_list() for column in columns]

@@ -51,6 +51,26 @@ def test_halves_are_the_whole(bench: Bench, run_rows: int, monkeypatch: pytest.M
     assert combine(digests[:2]) == digests[2]
 
 
+KINDS = [kind for kind in DataType if not kind.is_decimal] + [DataType.decimal(7, 2), DataType.decimal(18, 3)]
+
+
+@pytest.mark.parametrize("run_rows", [0, 1 << 40])
+def test_every_type_is_exported_with_its_nulls(run_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "RUN_ROWS", run_rows)
+    made = Bench(table(*((f"c{place}", kind) for place, kind in enumerate(KINDS))))
+    some = {DataType.STRING: "x", DataType.BYTES: b"x", DataType.BOOL: True}
+    rows = [
+        (k, *(None if (k + place) % 3 == 0 else some.get(kind, 1) for place, kind in enumerate(KINDS)))
+        for k in range(60)
+    ]
+    made.load(*rows)
+    assert sorted(rows_of(made, LOW) + rows_of(made, HIGH)) == rows
+    for column in made.engine.export(1, LOW)[1:]:
+        assert column.valid is not None
+        # Nothing that a row had before it was NULL is told.
+        assert not column.values[~column.valid].any()
+
+
 def test_dictionaries_hold_what_is_used_unless_they_are_small(bench: Bench) -> None:
     few, many = bench.engine.export(1, LOW)[1:3]
     assert len(few.dictionary) == 4
