@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from crescando.engine import kernels
 from crescando.engine.heap import NARROW_BYTES, Text, Texts
 from crescando.engine.kernels.texts import HEAP_ROOM, load_prefixes, sort_slices
+from crescando.engine.pages import fresh_array
 from crescando.errors import InvariantError
 
 I64 = NDArray[np.int64]
@@ -34,7 +35,7 @@ CODES_MAX = (1 << 31) - 1
 DECODED_MAX = 4_096
 """A pool of so few texts keeps them as Python objects, once they were asked for."""
 
-_SPARE = 4
+_SPARE = 8
 """Arrays that must grow become so many times as large as is wanted."""
 
 _FULL = 5
@@ -125,10 +126,11 @@ class Pool:
         return used + self._table.nbytes + sum(array.nbytes for array in order)
 
     def expect(self, n_more: int) -> None:
-        """Make room in the hash table for so many texts more, instead of little by little."""
-        size = _size_for(self._n_texts + n_more)
-        if size > len(self._table):
-            self._resize(size)
+        """Make room in the hash table for about so many texts more, instead of little by little."""
+        wanted, held = self._n_texts + n_more, len(self._table)
+        if 6 * wanted > _FULL * held:
+            # Twice as large at least, so that a text is placed anew once, on average.
+            self._resize(max(_size_for_about(wanted), 2 * held if held > _SLOTS_MIN else 0))
 
     def intern(self, texts: Iterable[Any]) -> NDArray[Any]:
         """Give the code of each text, adding those that are new.
@@ -400,6 +402,11 @@ def _size_for(n_texts: int) -> int:
     return max(9 * n_texts // 5, _SLOTS_MIN)
 
 
+def _size_for_about(n_texts: int) -> int:
+    """Give how many slots are enough for so many texts, and for a few more than that."""
+    return max(5 * n_texts // 4, _SLOTS_MIN)
+
+
 def _with_room(array: NDArray[Any], used: int, wanted: int) -> NDArray[Any]:
     """Give an array with room for `wanted` items, of which the first `used` are kept.
 
@@ -408,7 +415,7 @@ def _with_room(array: NDArray[Any], used: int, wanted: int) -> NDArray[Any]:
     """
     if wanted <= len(array):
         return array
-    larger = np.empty(max(_SPARE * wanted, 16), array.dtype)
+    larger = fresh_array(max(_SPARE * wanted, 16), array.dtype, wanted)
     larger[:used] = array[:used]
     return larger
 

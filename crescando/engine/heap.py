@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crescando.engine import kernels
+from crescando.engine.kernels.coding import PLAIN_ASCII, UNFIT
 from crescando.errors import TypeMismatchError
 
 U8 = NDArray[np.uint8]
@@ -174,6 +175,14 @@ class Texts(Sequence[Any]):
             taken._decoded = [known[place] for place in places.tolist()]
         return taken
 
+    def deal(self, places: NDArray[Any], present: NDArray[np.bool_] | None, part: U8, n_parts: int) -> Texts:
+        """Give some texts as `take` does, part by part; `part` says to which each one goes."""
+        wide = places.astype(np.int64, copy=False)
+        if present is not None:
+            wide = np.where(present, wide, -1)
+        heap, borders = kernels.active().texts.deal_slices(self.heap, self.offsets, wide, part, n_parts)
+        return Texts(heap, _narrowed(borders), self.binary)
+
     def slice(self, start: int, stop: int) -> Texts:
         """Give consecutive texts; the bytes are shared."""
         offsets = self.offsets[start : stop + 1]
@@ -202,13 +211,15 @@ class Texts(Sequence[Any]):
             and heap.ndim == offsets.ndim == 1
             and offsets.dtype in (np.uint32, np.int64)
             and len(offsets) > 0
-            and int(offsets[0]) == 0
-            and int(offsets[-1]) == len(heap)
-            and bool((offsets[1:] >= offsets[:-1]).all())
         )
-        if not fits:
+        found = UNFIT
+        if fits:
+            found = kernels.active().codes.examine_list(
+                np.ascontiguousarray(heap), np.ascontiguousarray(offsets)
+            )
+        if found == UNFIT:
             raise TypeMismatchError("a list of texts has offsets that do not fit it")
-        if self.binary or len(heap) == 0 or int(heap.max()) < 0x80:
+        if self.binary or found == PLAIN_ASCII:
             return
         borders = offsets[offsets < len(heap)]
         try:

@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crescando.engine import kernels
 from crescando.engine.arcs import arc_of
 from crescando.engine.conversion import domain_errors
 from crescando.engine.dictionary import Pool
 from crescando.engine.functions import Cause
 from crescando.engine.group import Group
 from crescando.engine.index import PointIndex
+from crescando.engine.kernels.coding import NO_MASK
 from crescando.engine.kernels.texts import mix
 from crescando.engine.keys import I64, Mask, order_keys
 from crescando.engine.partition import ring_positions
@@ -116,7 +118,15 @@ def _gather(columns: list[Column], rows: I64 | slice, pool: Pool | None) -> Valu
     lengths = list(map(len, columns))
     if pool is None or isinstance(rows, np.ndarray) or sum(lengths) < _ROWS_ALONE * len(columns):
         return own(Column.join(columns), rows, pool)
-    return concatenate([own(column, rows, pool) for column in columns], lengths)
+    first, *others = columns
+    before = len(pool)
+    values = [own(first, rows, pool)]
+    n_fresh, n_left = len(pool) - before, sum(lengths) - len(first)
+    if 4 * n_fresh > len(first):
+        # Most texts are new, and so will those of the other operations be.
+        pool.expect(n_fresh * n_left // len(first))
+    values += [own(column, rows, pool) for column in others]
+    return concatenate(values, lengths)
 
 
 def own(column: Column, rows: I64 | slice, pool: Pool | None) -> Value:
@@ -128,22 +138,23 @@ def own(column: Column, rows: I64 | slice, pool: Pool | None) -> Value:
     texts = column.texts
     if not len(texts):
         return Value(column.type, np.zeros(len(values), np.int32), valid, None, pool)  # All are NULL.
-    if valid is not None:
-        values = np.where(valid, values, 0)
     if len(texts) > 16 * len(values) + 1024:
-        used, index = np.unique(values, return_inverse=True)
-        return Value(column.type, pool.intern_some(texts, used)[index], valid, None, pool)
-    if len(texts) == len(values) and values[-1] == len(values) - 1 and bool((np.diff(values) == 1).all()):
-        return Value(column.type, pool.intern_texts(texts), valid, None, pool)  # A text for each row.
-    seen = np.zeros(len(texts), np.bool_)
-    seen[values] = True
-    if seen.all():
+        given = values if valid is None else values[valid]
+        places, index = np.unique(given, return_inverse=True)
+        few = np.zeros(len(values), np.int32)
+        few[slice(None) if valid is None else valid] = pool.intern_some(texts, places)[index]
+        return Value(column.type, few, valid, None, pool)
+    made, mask = kernels.active().codes, NO_MASK if valid is None else np.ascontiguousarray(valid)
+    values = np.ascontiguousarray(values, np.int32)
+    used, is_in_order = made.used_texts(values, mask, len(texts))
+    if is_in_order:
+        return Value(column.type, pool.intern_texts(texts), valid, None, pool)
+    if len(used) == len(texts):
         codes = pool.intern_texts(texts)
     else:
-        used = seen.nonzero()[0]
         codes = np.zeros(len(texts), np.int32)
         codes[used] = pool.intern_some(texts, used)
-    return Value(column.type, codes.take(values), valid, None, pool)
+    return Value(column.type, made.spread_codes(codes, values, mask), valid, None, pool)
 
 
 def row_errors(table: Table, values: dict[int, Value], n_rows: int, missing: bool = False) -> Errors:

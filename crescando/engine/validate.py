@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from crescando.engine import kernels
 from crescando.engine.base import Piece
 from crescando.engine.constants import is_single
 from crescando.engine.functions import CAST, OPERATORS, aggregate_type, is_assignable, result_type
+from crescando.engine.kernels.coding import NO_MASK
 from crescando.engine.loads import Begin, LoadWrite
 from crescando.engine.statement import (
     PHYSICAL,
@@ -253,8 +255,8 @@ def _validate_column(name: str, column: Column) -> None:
         raise TypeMismatchError(f"column {name!r}: {fault}") from fault
     if len(column.texts) and column.texts.binary is not (column.type is DataType.BYTES):
         raise TypeMismatchError(f"column {name!r} has a dictionary of other things than {column.type.value}")
-    codes = values if valid is None else values[valid]
-    if len(codes) and (int(codes.min()) < 0 or int(codes.max()) >= len(column.dictionary)):
+    mask = NO_MASK if valid is None else np.ascontiguousarray(valid)
+    if not kernels.active().codes.are_within(np.ascontiguousarray(values), mask, len(column.dictionary)):
         raise TypeMismatchError(f"column {name!r} has codes outside its dictionary")
 
 

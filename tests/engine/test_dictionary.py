@@ -151,6 +151,11 @@ def test_both_sets_of_kernels_agree() -> None:
             copied, borders = made.take_slices(heap, offsets, some)
             taken = [b"" if place < 0 else items[place] for place in some]
             assert Texts(copied, borders, True).to_list() == taken
+            for n_parts in (1, 7, 256):
+                part = np.array([rng.randrange(n_parts) for _ in some], np.uint8)
+                copied, borders = made.deal_slices(heap, offsets, some, part, n_parts)
+                dealt = [taken[row] for row in np.argsort(part, kind="stable").tolist()]
+                assert Texts(copied, borders, True).to_list() == dealt
     one, two = (made.hash_slices(heap, starts, lengths, np.uint64(9)) for made in (plain.PLAIN, COMPILED))
     assert np.array_equal(one, two)
     one, two = (made.fingerprint_slices(heap, starts, lengths) for made in (plain.PLAIN, COMPILED))

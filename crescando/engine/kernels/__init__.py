@@ -8,7 +8,7 @@ in its place at any moment, also between two blocks of one scan.
 
 from __future__ import annotations
 
-from crescando.engine.kernels import plain, posting, searching, texts
+from crescando.engine.kernels import coding, plain, posting, searching, texts
 from crescando.engine.kernels.base import Kernels
 
 _PLAIN = Kernels(
@@ -29,6 +29,7 @@ _PLAIN = Kernels(
     number_codes=plain.number_codes,
     add_lengths=plain.add_lengths,
     texts=texts.PLAIN,
+    codes=coding.PLAIN,
 )
 
 _active = _PLAIN

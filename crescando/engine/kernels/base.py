@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from crescando.engine.kernels.coding import CodeKernels
 from crescando.engine.kernels.texts import TextKernels
 
 I64 = NDArray[np.int64]
@@ -43,3 +44,4 @@ class Kernels(NamedTuple):
     number_codes: Callable[[I32, int], tuple[I32, I32]]
     add_lengths: Callable[[I64, NDArray[Any], I32], None]
     texts: TextKernels
+    codes: CodeKernels

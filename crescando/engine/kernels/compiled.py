@@ -16,11 +16,12 @@ from numba import njit
 from numpy.typing import NDArray
 
 from crescando.engine.kernels.base import I32, I64, U64, Kernels, Mask
+from crescando.engine.kernels.coding_compiled import COMPILED as CODES
 from crescando.engine.kernels.lanes import LANES, put_aside, test_buckets, test_direct, test_hashed
 from crescando.engine.kernels.plain import GOLDEN, HASH_HIGH, HASH_LOW
 from crescando.engine.kernels.posting_compiled import post_direct
 from crescando.engine.kernels.searching_compiled import search_order
-from crescando.engine.kernels.texts_compiled import COMPILED
+from crescando.engine.kernels.texts_compiled import COMPILED as TEXTS
 
 PHYSICAL = ("uint8", "uint16", "int8", "int16", "int32", "int64")
 
@@ -374,5 +375,6 @@ KERNELS = Kernels(
     scatter=scatter,
     number_codes=number_codes,
     add_lengths=add_lengths,
-    texts=COMPILED,
+    texts=TEXTS,
+    codes=CODES,
 )

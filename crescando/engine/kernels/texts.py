@@ -212,6 +212,21 @@ def take_slices(heap: U8, offsets: NDArray[Any], places: I64) -> tuple[U8, I64]:
     return gather_slices(heap, starts, lengths), borders
 
 
+def deal_slices(heap: U8, offsets: NDArray[Any], places: I64, part: U8, n_parts: int) -> tuple[U8, I64]:
+    """Copy the slices at some places of a list, part by part; as `take_slices` does.
+
+    Parameters
+    ----------
+    heap, offsets, places
+        As there.
+    part : ndarray of uint8, shape (n,)
+        The part that each slice goes to; there it comes after those before it.
+    n_parts : int
+        At most 256.
+    """
+    return take_slices(heap, offsets, places[np.argsort(part, kind="stable")])
+
+
 def _slots_of(hashes: U64, size: int) -> I64:
     slots: I64 = ((hashes >> np.uint64(32)) * np.uint64(size) >> np.uint64(32)).astype(np.int64)
     return slots
@@ -415,6 +430,7 @@ class TextKernels(NamedTuple):
     equal_slices: Callable[[U8, I64, I64, U8, I64, I64], Mask]
     gather_slices: Callable[[U8, I64, I64], U8]
     take_slices: Callable[[U8, NDArray[Any], I64], tuple[U8, I64]]
+    deal_slices: Callable[[U8, NDArray[Any], I64, U8, int], tuple[U8, I64]]
     find_codes: Callable[[U32, int, U8, NDArray[Any], U64, U8, I64, I64], I64]
     place_codes: Callable[[U32, int, U64, int], None]
     intern_slices: Callable[[U32, int, U8, NDArray[Any], U64, U8, I64, I64, int, int], tuple[I32, int, int]]
@@ -427,6 +443,7 @@ PLAIN = TextKernels(
     equal_slices,
     gather_slices,
     take_slices,
+    deal_slices,
     find_codes,
     place_codes,
     intern_slices,

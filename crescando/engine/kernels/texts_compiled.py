@@ -30,21 +30,23 @@ _LOWER = np.uint64(0xFFFF_FFFF)
 _ONE = np.uint64(1)
 
 
-def _read(kind: Any) -> Any:
+def readable(kind: Any) -> Any:
+    """Give the type of arrays that are only read."""
     return types.Array(kind, 1, "C", readonly=True)
 
 
-_BYTES, _INTS, _WORDS = _read(types.uint8), _read(types.int64), _read(types.uint64)
+_BYTES, _INTS, _WORDS = readable(types.uint8), readable(types.int64), readable(types.uint64)
 
 
-def _compile(*signatures: Any) -> Callable[[Callable[..., Any]], Any]:
+def compiled(*signatures: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function for some types of arguments."""
     some: Sequence[Any] = list(signatures)
     return njit(some, cache=True, nogil=True, boundscheck=False, error_model="numpy")
 
 
 def _take_signature(offsets: Any) -> Any:
     result: Any = types.Tuple  # numba has no types for it.
-    return result((types.uint8[::1], types.int64[::1]))(_BYTES, _read(offsets), _INTS)
+    return result((types.uint8[::1], types.int64[::1]))(_BYTES, readable(offsets), _INTS)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -67,7 +69,7 @@ def _same(left: Any, a: Any, right: Any, b: Any, length: Any) -> Any:
     )
 
 
-@_compile(types.uint64[::1](_BYTES, _INTS, _INTS, types.uint64))
+@compiled(types.uint64[::1](_BYTES, _INTS, _INTS, types.uint64))
 def hash_slices(heap: U8, starts: I64, lengths: I64, seed: np.uint64) -> U64:
     """Hash slices; see `texts.hash_slices`."""
     hashes = np.empty(starts.size, np.uint64)
@@ -85,7 +87,7 @@ def hash_slices(heap: U8, starts: I64, lengths: I64, seed: np.uint64) -> U64:
     return hashes
 
 
-@_compile(types.uint64[::1](_BYTES, _INTS, _INTS))
+@compiled(types.uint64[::1](_BYTES, _INTS, _INTS))
 def fingerprint_slices(heap: U8, starts: I64, lengths: I64) -> U64:
     """Hash slices, quickly; see `texts.fingerprint_slices`."""
     hashes = np.empty(starts.size, np.uint64)
@@ -104,7 +106,7 @@ def fingerprint_slices(heap: U8, starts: I64, lengths: I64) -> U64:
     return hashes
 
 
-@_compile(types.boolean[::1](_BYTES, _INTS, _INTS, _BYTES, _INTS, _INTS))
+@compiled(types.boolean[::1](_BYTES, _INTS, _INTS, _BYTES, _INTS, _INTS))
 def equal_slices(
     left: U8, left_starts: I64, left_lengths: I64, right: U8, right_starts: I64, right_lengths: I64
 ) -> Mask:
@@ -131,7 +133,7 @@ def _copy(target: Any, to: Any, source: Any, start: Any, length: Any) -> Any:
         done += 1
 
 
-@_compile(types.uint8[::1](_BYTES, _INTS, _INTS))
+@compiled(types.uint8[::1](_BYTES, _INTS, _INTS))
 def gather_slices(heap: U8, starts: I64, lengths: I64) -> U8:
     """Copy slices end to end; see `texts.gather_slices`."""
     total = 0
@@ -156,7 +158,7 @@ def gather_slices(heap: U8, starts: I64, lengths: I64) -> U8:
     return copied[:total]
 
 
-@_compile(*(_take_signature(offsets) for offsets in (types.uint32, types.int64)))
+@compiled(*(_take_signature(offsets) for offsets in (types.uint32, types.int64)))
 def take_slices(heap: U8, offsets: NDArray[Any], places: I64) -> tuple[U8, I64]:
     """Copy some slices of a list; see `texts.take_slices`."""
     borders = np.empty(places.size + 1, np.int64)
@@ -175,6 +177,63 @@ def take_slices(heap: U8, offsets: NDArray[Any], places: I64) -> tuple[U8, I64]:
         if place >= 0:
             _copy(copied, borders[row], heap, np.int64(offsets[place]), borders[row + 1] - borders[row])
     return copied[:total], borders
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _copy_exactly(target: Any, to: Any, source: Any, start: Any, length: Any) -> Any:
+    """Copy bytes in whole steps, the last of which may overlap the one before; nothing else is written."""
+    if length >= WIDE:
+        done = np.int64(0)
+        last = length - WIDE
+        while done < last:
+            copy_wide(target, to + done, source, start + done)
+            done += WIDE
+        copy_wide(target, to + last, source, start + last)
+    else:
+        for i in range(length):
+            target[to + i] = source[start + i]
+
+
+def _deal_signature(offsets: Any) -> Any:
+    result: Any = types.Tuple  # numba has no types for it.
+    return result((types.uint8[::1], types.int64[::1]))(_BYTES, readable(offsets), _INTS, _BYTES, types.int64)
+
+
+@compiled(_deal_signature(types.uint32), _deal_signature(types.int64))
+def deal_slices(heap: U8, offsets: NDArray[Any], places: I64, part: U8, n_parts: int) -> tuple[U8, I64]:
+    """Copy some slices of a list, part by part; see `texts.deal_slices`.
+
+    They are read in the order given, which mostly is that in which they lie, and written
+    in as many places at once as there are parts.
+    """
+    first = np.zeros(n_parts, np.int64)
+    begin = np.zeros(n_parts, np.int64)
+    for row in range(places.size):
+        place = places[row]
+        first[part[row]] += 1
+        if place >= 0:
+            begin[part[row]] += np.int64(offsets[place + 1]) - np.int64(offsets[place])
+    rows = total = np.int64(0)
+    for each in range(n_parts):
+        n_rows, n_bytes = first[each], begin[each]
+        first[each], begin[each] = rows, total
+        rows += n_rows
+        total += n_bytes
+    borders = np.empty(places.size + 1, np.int64)
+    borders[places.size] = total
+    copied = np.empty(total, np.uint8)
+    for row in range(places.size):
+        if row + _AHEAD < places.size and places[row + _AHEAD] >= 0:
+            prefetch(heap, np.int64(offsets[places[row + _AHEAD]]))
+        place, each = places[row], part[row]
+        borders[first[each]] = begin[each]
+        first[each] += 1
+        if place >= 0:
+            start = np.int64(offsets[place])
+            length = np.int64(offsets[place + 1]) - start
+            _copy_exactly(copied, begin[each], heap, start, length)
+            begin[each] += length
+    return copied, borders
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -210,11 +269,11 @@ def _slot_word(hashed: Any, code: Any, shift: Any) -> Any:
 
 def _find_signature(offsets: Any) -> Any:
     return types.int64[::1](
-        _read(types.uint32), types.int64, _BYTES, _read(offsets), _WORDS, _BYTES, _INTS, _INTS
+        readable(types.uint32), types.int64, _BYTES, readable(offsets), _WORDS, _BYTES, _INTS, _INTS
     )
 
 
-@_compile(_find_signature(types.uint32), _find_signature(types.int64))
+@compiled(_find_signature(types.uint32), _find_signature(types.int64))
 def find_codes(
     table: U32,
     bits: int,
@@ -257,7 +316,7 @@ def find_codes(
     return found
 
 
-@_compile(types.void(types.uint32[::1], types.int64, _WORDS, types.int64))
+@compiled(types.void(types.uint32[::1], types.int64, _WORDS, types.int64))
 def place_codes(table: U32, bits: int, hashes: U64, first: int) -> None:
     """Put codes into a table; see `texts.place_codes`."""
     size, shift = np.int64(table.size), np.uint64(bits)
@@ -288,7 +347,7 @@ def _intern_signature(offsets: Any) -> Any:
     )
 
 
-@_compile(_intern_signature(types.uint32), _intern_signature(types.int64))
+@compiled(_intern_signature(types.uint32), _intern_signature(types.int64))
 def intern_slices(
     table: U32,
     bits: int,
@@ -337,7 +396,7 @@ def intern_slices(
     return codes, n_texts, np.int64(hashes.size)
 
 
-@_compile(types.int64[::1](types.int32[::1], types.int64))
+@compiled(types.int64[::1](types.int32[::1], types.int64))
 def renumber(codes: I32, n_texts: int) -> I64:
     """Number the used texts without gaps; see `texts.renumber`."""
     index = np.full(n_texts, -1, np.int32)
@@ -364,6 +423,7 @@ COMPILED = TextKernels(
     equal_slices,
     gather_slices,
     take_slices,
+    deal_slices,
     find_codes,
     place_codes,
     intern_slices,
