@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from crescando.client.columns import take_parts
+from crescando.client.columns import take
 from crescando.client.intake import Intake, take_in
 from crescando.client.loading import ROWS_MAX
 from crescando.engine.partition import ring_positions
@@ -110,7 +110,7 @@ class Chunks:
     def _chunks_of(
         self, columns: tuple[Column, ...], positions: NDArray[np.uint64], rows: NDArray[np.int64]
     ) -> Iterator[Chunk]:
-        taken = tuple(take_parts(column, [rows])[0] for column in columns)
+        taken = tuple(take(column, rows) for column in columns)
         payload = encode_parameters(self._shape, taken)
         if len(payload) <= CHUNK_BYTES_MAX:
             yield Chunk(len(rows), ranges_of_positions(positions[rows]), payload)

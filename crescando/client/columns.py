@@ -8,22 +8,24 @@ NumPy's ``datetime64`` knows no zones; its instants are taken as UTC.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crescando.client.constant import INTEGER_RANGE, fit, normalise, python_value
 from crescando.client.decimals import rescaled
+from crescando.engine import kernels
 from crescando.engine.dictionary import Pool
 from crescando.engine.functions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN
 from crescando.engine.heap import Texts
 from crescando.engine.statement import PHYSICAL, Column
-from crescando.engine.values import distinct_codes
 from crescando.errors import TypeMismatchError
 from crescando.schema import ColumnDef, DataType
 
+I64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _EXACT_TYPES: dict[DataType, type] = {
@@ -331,35 +333,84 @@ def python_values(column: Column) -> list[Any]:
     return values
 
 
-def take(column: Column, rows: NDArray[np.int64]) -> Column:
+class Deal(NamedTuple):
+    """How rows are dealt out to parts.
+
+    Attributes
+    ----------
+    rows : ndarray of int64, shape (n,)
+        In the order in which they are best read.
+    part : ndarray of uint8, shape (n,)
+        The part that each goes to; there it comes after those before it.
+    order : ndarray of int64, shape (n,)
+        The rows part by part.
+    stops : list of int
+        Where each part ends in `order`.
+    """
+
+    rows: I64
+    part: NDArray[np.uint8]
+    order: I64
+    stops: list[int]
+
+    @staticmethod
+    def of(rows: I64, part: NDArray[np.uint8], n_parts: int) -> Deal:
+        """Deal out rows to parts with these numbers."""
+        # Sorting small numbers is counting them.
+        order = rows if n_parts == 1 else rows[np.argsort(part, kind="stable")]
+        return Deal(rows, part, order, np.cumsum(np.bincount(part, minlength=n_parts)).tolist())
+
+    @staticmethod
+    def some(part_of: NDArray[Any], first: int, n_parts: int) -> Deal:
+        """Deal out the rows of the parts ``first : first + n_parts`` of many, as far as there are so many."""
+        n_parts = min(n_parts, int(part_of.max()) + 1 - first)
+        rows = ((part_of >= first) & (part_of < first + n_parts)).nonzero()[0]
+        return Deal.of(rows, (part_of[rows] - first).astype(np.uint8), n_parts)
+
+    def parts(self) -> Iterator[I64]:
+        """Give the rows of each part."""
+        for start, stop in pairwise([0, *self.stops]):
+            yield self.order[start:stop]
+
+
+def take(column: Column, rows: I64) -> Column:
     """Give some rows of a column, a large dictionary cut down to what they use."""
-    return take_parts(column, [rows])[0]
+    return deal(column, Deal.of(rows, np.zeros(len(rows), np.uint8), 1))[0]
 
 
-def take_parts(column: Column, parts: Sequence[NDArray[np.int64]]) -> list[Column]:
+def deal(column: Column, dealt: Deal) -> list[Column]:
     """Give several parts of a column's rows, each as `take` does."""
-    kind, texts = column.type, column.texts
-    rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    stops = np.cumsum([len(part) for part in parts]).tolist()
-    valid = None if column.valid is None else column.valid.take(rows)
-    values = column.values.take(rows)
+    kind, texts, order, stops = column.type, column.texts, dealt.order, dealt.stops
+    valid = None if column.valid is None else _rows_of(column.valid, order)
+    starts = [0, *stops[:-1]]
     if not kind.is_textual:
-        return list(map(Column(kind, values, valid).slice, [0, *stops[:-1]], stops))
+        return list(map(Column(kind, _rows_of(column.values, order), valid).slice, starts, stops))
     if not len(texts):  # All are NULL.
-        return list(map(Column(kind, np.zeros(len(rows), np.int32), valid).slice, [0, *stops[:-1]], stops))
-    if valid is not None:
-        values = np.where(valid, values, 0)
-    first = values[: stops[0]]
-    spread = texts.take(values, valid) if _hardly_repeats(column, first) else None
-    taken, start = [], 0
-    for stop in stops:
+        return list(map(Column(kind, np.zeros(len(order), np.int32), valid).slice, starts, stops))
+    spread: Texts | None = None
+    values = _rows_of(column.values, order[: stops[0]])
+    if _hardly_repeats(column, values if valid is None else np.where(valid[: stops[0]], values, 0)):
+        present = None if column.valid is None else _rows_of(column.valid, dealt.rows)
+        spread = texts.deal(_rows_of(column.values, dealt.rows), present, dealt.part, len(stops))
+    else:
+        values = _rows_of(column.values, order)
+        if valid is not None:
+            values = np.where(valid, values, np.int32(0))
+    taken = []
+    for start, stop in zip(starts, stops, strict=True):
         mask = None if valid is None else valid[start:stop]
         if spread is None:
             codes, used = _cut_down(values[start:stop], texts)
         else:
             codes, used = np.arange(stop - start, dtype=np.int32), spread.slice(start, stop)
         taken.append(Column(kind, codes, mask, used))
-        start = stop
+    return taken
+
+
+def _rows_of(array: NDArray[Any], rows: I64) -> NDArray[Any]:
+    taken = np.empty(len(rows), array.dtype)
+    # With its place given and nothing to check, it is done in half the time.
+    np.take(array, rows, out=taken, mode="clip")
     return taken
 
 
@@ -367,8 +418,8 @@ def _cut_down(codes: NDArray[Any], texts: Texts) -> tuple[NDArray[Any], Texts]:
     """Give codes with the texts that they use; a small list is left as it is."""
     if 4 * len(texts) <= len(codes) and len(texts.heap) <= 2 * len(codes):
         return codes, texts
-    used, index = distinct_codes(codes, len(texts))
-    return index.astype(np.int32), texts.take(used)
+    used, numbers = kernels.active().number_codes(np.ascontiguousarray(codes, np.int32), len(texts))
+    return numbers, texts.take(used)
 
 
 def _hardly_repeats(column: Column, codes: NDArray[Any]) -> bool:

@@ -1,20 +1,21 @@
 """Inserts and upserts as requests: large ones split along the ring.
 
 Rules of the file: every operation is atomic by itself. Up to `ROWS_MAX` rows
-are one operation; more are sorted by ring position, equal positions in the
-order given, and cut, so that each operation concerns few storage processes.
+are one operation; more are dealt out along the ring, equal positions in the
+order given, so that each operation concerns few storage processes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crescando.client.base import Request
-from crescando.client.columns import take_parts
+from crescando.client.columns import Deal, deal
 from crescando.client.flight import Catalog
 from crescando.client.intake import Intake
 from crescando.client.template import ReturnedColumn, bind_returning
@@ -31,8 +32,11 @@ REQUEST_BYTES_MAX = 256 << 20
 """What one operation may bring, be it one insert or a transaction. It is one message of the order and
 travels in one frame, of which processes take 512 MiB, with others and what goes before it."""
 
-PARTS = 16
+PARTS = 24
 """So many operations are cut out of the rows at once, column by column: a column stays in the cache."""
+
+_BUCKET_BITS = 16
+"""By so many bits of its ring position a row finds its part."""
 
 
 def load_requests(
@@ -51,13 +55,11 @@ def load_requests(
     if intake.n_rows <= ROWS_MAX:
         yield checked_size(Request(shape, intake.columns, ranges_of_positions(positions)))
         return
-    order = _by_position(positions)
-    for start in range(0, intake.n_rows, PARTS * ROWS_MAX):
-        some = order[start : start + PARTS * ROWS_MAX]
-        # As the rows came, so that they are read from memory in one direction.
-        parts = [np.sort(some[first : first + ROWS_MAX]) for first in range(0, len(some), ROWS_MAX)]
-        taken = [take_parts(column, parts) for column in intake.columns]
-        for parameters, rows in zip(zip(*taken, strict=True), parts, strict=True):
+    part_of = _parts_along_ring(positions)
+    for first in range(0, int(part_of.max()) + 1, PARTS):
+        dealt = Deal.some(part_of, first, PARTS)
+        taken = [deal(column, dealt) for column in intake.columns]
+        for parameters, rows in zip(zip(*taken, strict=True), dealt.parts(), strict=True):
             yield checked_size(Request(shape, parameters, ranges_of_positions(positions[rows])))
 
 
@@ -85,13 +87,27 @@ def _bytes_of(parameter: object) -> int:
     return len(parameter) if isinstance(parameter, str | bytes) else 0
 
 
-def _by_position(positions: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Give the rows by position, so that parts of `ROWS_MAX` have rows of one position in their order."""
-    order = np.argsort(positions)
-    last = order[ROWS_MAX - 1 : -1 : ROWS_MAX]
-    if (positions[last] == positions[order[ROWS_MAX::ROWS_MAX]]).any():
-        return np.argsort(positions, kind="stable")
-    return order
+def _parts_along_ring(positions: NDArray[np.uint64]) -> NDArray[Any]:
+    """Give the number of each row's part: parts follow one another along the ring, none exceeds `ROWS_MAX`.
+
+    Rows of one position keep their order: those of a later part come after those of the one before.
+    """
+    # Parts need not be cut at exactly so many rows, so that nothing need be sorted.
+    bucket = (positions >> np.uint64(64 - _BUCKET_BITS)).astype(np.uint16)
+    counts = np.bincount(bucket, minlength=1 << _BUCKET_BITS)
+    if 2 * int(counts.max()) > ROWS_MAX:
+        # Most rows lie in a small stretch of the ring.
+        part = np.empty(len(positions), np.int64)
+        part[np.argsort(positions, kind="stable")] = np.arange(len(positions)) // ROWS_MAX
+        return part
+    ends = np.cumsum(counts)
+    part_of_bucket = np.zeros(1 << _BUCKET_BITS, np.int64)
+    done, number = 0, 0
+    while done < len(positions):
+        last = int(np.searchsorted(ends, done + ROWS_MAX, side="right"))
+        part_of_bucket[last:] = number + 1
+        done, number = int(ends[last - 1]), number + 1
+    return part_of_bucket[bucket]
 
 
 def load_again(

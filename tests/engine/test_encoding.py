@@ -11,7 +11,14 @@ import pytest
 from crescando.client.columns import column_from_list
 from crescando.engine import statement
 from crescando.engine.heap import Texts
-from crescando.engine.statement import Column, Kind, Shape, decode_parameters, encode_in_pieces, encode_parameters
+from crescando.engine.statement import (
+    Column,
+    Kind,
+    Shape,
+    decode_parameters,
+    encode_in_pieces,
+    encode_parameters,
+)
 from crescando.schema import ColumnDef, DataType
 
 SHAPE = Shape(kind=Kind.INSERT, table=1, schema_version=1, columns=(1, 2, 3, 4))
