@@ -87,7 +87,7 @@ def lookup(
     found = spark_schema(schema, names)
     added = [StructField(names[field.name], field.dataType, True) for field in found.fields]
     task = partial(
-        _looked_up, options.place, table, keys, tuple(names), StructType(added), isolation, timeout_s
+        _looked_up, options.place, table, keys, tuple(names), StructType(added), isolation, options.timeout_s
     )
     return df.mapInArrow(task, StructType([*df.schema.fields, *added]))
 

@@ -82,6 +82,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
+        # A busy machine starts processes slowly; Spark gives a Python worker 15 s by default.
+        "spark.python.authenticate.socketTimeout": "300s",
+        "spark.network.timeout": "600s",
         # Plans are small; compiling them costs more than it saves.
         "spark.sql.codegen.wholeStage": "false",
     }
@@ -122,5 +125,5 @@ def store(certs: Path) -> Iterator[Store[Cluster]]:
 
 @pytest.fixture(scope="session")
 def at(store: Store[Cluster], certs: Path) -> dict[str, str]:
-    """The options that lead to the store."""
-    return {"url": store.serve(tls=certs), "tls": str(certs)}
+    """The options that lead to the store, and give it the time that a busy machine takes."""
+    return {"url": store.serve(tls=certs), "tls": str(certs), "timeout_s": str(PATIENCE_S)}
