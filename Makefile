@@ -84,6 +84,12 @@ bench-elastic: $(READY)
 	$(BIN)/python -m pip install --quiet -e '.[bench-elastic]'
 	$(BIN)/python -m benchmarks.elastic $(BENCH)
 
+# Raw flights through Spark into a store and out again, compared with pandas in the end. Needs Java 17.
+.PHONY: demo-spark
+demo-spark: $(READY)
+	$(BIN)/python -m pip install --quiet -e '.[demo,spark]'
+	$(BIN)/python -m examples.spark_flights
+
 # Loads and extracts by Spark beside Parquet and PostgreSQL; BENCH=--quick takes four minutes. Needs Java 17.
 .PHONY: bench-spark
 bench-spark: $(READY)
