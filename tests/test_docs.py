@@ -40,7 +40,10 @@ def run(source: str, limit_s: float = LIMIT_S) -> subprocess.CompletedProcess[st
     )
 
 
-WITH_BLOCKS = [page for page in PAGES if BLOCK.search(page.read_text(encoding="utf-8"))]
+SPARKS = ROOT / "docs" / "spark.md"
+"""Its blocks need a Spark session: `tests/spark/test_page.py` runs them."""
+
+WITH_BLOCKS = [page for page in PAGES if page != SPARKS and BLOCK.search(page.read_text(encoding="utf-8"))]
 
 
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: page.name)
