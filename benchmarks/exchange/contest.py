@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.exchange.costs import Account, children
+from benchmarks.exchange.costs import Account
 from benchmarks.exchange.side import Side, checksum, drain
 from benchmarks.report import progress
 from benchmarks.verdicts import spread
@@ -107,15 +107,10 @@ def rotated(sides: Sequence[Side], trial: int) -> list[Side]:
 
 def timed(work: Callable[[], None], side: Side, java: int, costs: list[dict[str, float]]) -> float:
     """Do a piece of work and give its seconds; note whose processor time it took."""
-    account = Account(lambda: kinds_of(side, java))
+    # Below Java there are Python's workers and what forks them, and nothing else.
+    account = Account({"Java": [java], **side.pids()}, below={"Java": "Python workers"})
     begin_s = time.perf_counter()
     work()
     took_s = time.perf_counter() - begin_s
     costs.append(account.spent())
     return took_s
-
-
-def kinds_of(side: Side, java: int) -> Mapping[str, Sequence[int]]:
-    """Give the processes that take part: of Spark, and of the side."""
-    # Below Java there are Python's workers and what forks them, and nothing else.
-    return {"Java": [java], "Python workers": children(java), **side.pids()}

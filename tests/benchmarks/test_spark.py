@@ -123,6 +123,16 @@ def test_time_counts_for_the_next_kind_above_a_process() -> None:
     assert by_kind(seen, {2: "Java", 4: "workers"}) == {"Java": 3.0, "workers": 4.0}
 
 
+def test_a_worker_that_ends_keeps_what_it_has_spent_and_its_kind() -> None:
+    before = {2: Process(1, 1.0), 3: Process(2, 2.0), 4: Process(3, 4.0)}
+    after = {2: Process(1, 1.5, ended_s=7.0)}  # The two have spent one second more, together.
+
+    first = by_kind(before, {2: "Java"}, below={"Java": "workers"})
+    then = by_kind(after, {2: "Java"}, below={"Java": "workers"})
+
+    assert (first, then) == ({"Java": 1.0, "workers": 6.0}, {"Java": 1.5, "workers": 7.0})
+
+
 def test_processes_of_this_machine_are_found_with_their_times() -> None:
     mine = processes()[os.getpid()]
 
