@@ -66,11 +66,11 @@ STANDINS_S = 1.0
 OWNER_S = 10.0
 """How long one holder is waited for before another one is asked."""
 
-UNREACHABLE_S = 5.0
-"""How long holders are tried again of which none can be reached."""
+CLOSE_S = 1.0
+"""How long it is waited for that all holders have forgotten a pin; its lease ends it, too."""
 
 PAUSE_S = 0.05
-"""Between two such trials."""
+"""Before holders are asked again that could not be reached, or have too much to do."""
 
 TORN_BYTES = 64 << 20
 """So much of one strip is kept until all of it has come; of a larger one rows are handed on before."""
@@ -134,7 +134,8 @@ class Pinned:
             If some range is not kept any more by anybody.
         """
         lease_s = self._lease_s if lease_s is None else checked_lease(lease_s)
-        answers = _ask_all(self._desk, self._holders(), Renew(self.ticket.pin, lease_s), timeout_s)
+        renew = Renew(self.ticket.pin, lease_s)
+        answers = _ask_all(self._desk, self._holders(), renew, timeout_s, OWNER_S)
         kept = {process for process, answer in answers.items() if isinstance(answer, Kept)}
         if not all(kept.intersection(arc.owners) for arc in self._arcs):
             raise SnapshotExpiredError(_reasons(answers))
@@ -143,7 +144,7 @@ class Pinned:
         """Let everybody forget it; twice is as good as once."""
         if not self._is_closed and not self._desk.is_forked:
             self._is_closed = True
-            _ask_all(self._desk, self._holders(), Release(self.ticket.pin), timeout_s)
+            _ask_all(self._desk, self._holders(), Release(self.ticket.pin), timeout_s, CLOSE_S)
 
     def _holders(self) -> tuple[ProcessId, ...]:
         return tuple(dict.fromkeys(process for arc in self._arcs for process in arc.owners))
@@ -354,6 +355,8 @@ class _Reading:
                         n_given += 1
                         yield piece
                 held, held_bytes = [], 0
+                # However long these were looked at.
+                progress_s = time.monotonic()
         if not n_given:
             yield _nothing(self._ticket, self._shape)
 
@@ -385,11 +388,8 @@ class _Reading:
     def _turn(self, progress_s: float) -> None:
         """Choose another owner, or say that there is none."""
         left = [owner for owner in self._owners if owner not in self._gone]
-        waited_s = time.monotonic() - progress_s
-        is_busy = any("too many" in self._faults.get(owner, "") for owner in left)
-        patience_s = self._timeout_s if is_busy else min(self._timeout_s, UNREACHABLE_S)
         tried = all(owner in self._faults for owner in left)
-        if not left or (tried and waited_s >= patience_s):
+        if not left or (tried and time.monotonic() >= progress_s + self._timeout_s):
             raise SnapshotExpiredError("; ".join(self._faults.values()))
         self._owners.append(self._owners.pop(0))
         while self._owners[0] in self._gone:
@@ -450,15 +450,19 @@ def _answer_of(future: Future[PinAnswer]) -> PinAnswer | CrescandoError:
 
 
 def _ask_all(
-    desk: Desk, processes: Sequence[ProcessId], question: PinQuestion, timeout_s: float | None
+    desk: Desk,
+    processes: Sequence[ProcessId],
+    question: PinQuestion,
+    timeout_s: float | None,
+    patience_s: float,
 ) -> dict[ProcessId, PinAnswer | CrescandoError]:
     """Ask everybody the same, and give what they answer in time."""
-    end_s = time.monotonic() + checked_timeout(timeout_s, desk.timeout_s)
+    end_s = time.monotonic() + min(checked_timeout(timeout_s, desk.timeout_s), patience_s)
     desk.check_usable()
     futures = {process: desk.backend.ask_pinned(process, question) for process in processes}
     answers: dict[ProcessId, PinAnswer | CrescandoError] = {}
     for process, future in futures.items():
-        if _is_done(future, min(end_s - time.monotonic(), OWNER_S)):
+        if _is_done(future, end_s - time.monotonic()):
             answers[process] = _answer_of(future)
         else:
             answers[process] = DeadlineError(f"{process} keeps silent")
