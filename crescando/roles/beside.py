@@ -69,8 +69,8 @@ class _Open:
     due_s: dict[ProcessId, float] = field(default_factory=dict)
     done: set[ProcessId] = field(default_factory=set)
     config: Config | None = None
-    number: int = 0
     n_bytes: int = 0
+    n_again: int = 0
 
 
 class Beside:
@@ -178,7 +178,8 @@ class Beside:
             del step.due_s[peer]
             step.done.add(peer)
         else:
-            step.due_s[peer] = self._now_s + AGAIN_S
+            step.n_again += 1
+            step.due_s[peer] = self._now_s + AGAIN_S * 2.0 ** min(step.n_again // 4, 2)
 
     def end_session(self, peer: ProcessId) -> None:
         """Learn that a session has ended: what was said in it is said again."""

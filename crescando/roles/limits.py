@@ -69,7 +69,7 @@ class ClientLimits:
     snapshot_reads: int = 4096
     snapshot_bytes: int = 2 << 20
     basic_reads: int = 16_384
-    beside_bytes: int = 32 << 20
+    beside_bytes: int = 8 << 20
     beside_s: float = 60.0
     unreachable_s: float = 2.0
     silence_s: float = 60.0

@@ -151,6 +151,11 @@ class Staging:
     put : callable
     fail : callable
         Tells a client that an operation has failed.
+
+    Attributes
+    ----------
+    n_late : int
+        Bytes that came behind their order.
     """
 
     def __init__(
@@ -178,6 +183,7 @@ class Staging:
         self._clients: set[ProcessId] = set()
         self._to_send: list[tuple[ProcessId, Any]] = []
         self._now_s = 0.0
+        self.n_late = 0
 
     @property
     def n_bytes(self) -> int:
@@ -242,6 +248,7 @@ class Staging:
         """Keep bytes; gives why not, if there is no room."""
         lacking = self._lacking.pop(digest, None)
         if lacking is not None:
+            self.n_late += 1
             self._keep(digest, payload, is_ordered=True)
             for order in lacking.orders:
                 self._arrive(order, payload)
@@ -250,10 +257,23 @@ class Staging:
         if known is not None:
             known.until_s = self._now_s + self._limits.stage_s
             return ""
-        if self._unordered_bytes and self._unordered_bytes + len(payload) > self._limits.stage_bytes:
+        if not self._make_room(digest, len(payload)):
             return f"{self.me}: {self._unordered_bytes:,} bytes wait for their order"
         self._keep(digest, payload, is_ordered=False)
         return ""
+
+    def _make_room(self, digest: bytes, n_bytes: int) -> bool:
+        """Say whether bytes may be kept that nobody has ordered; others give way whose digest is higher.
+
+        So all processes prefer the same chunks, and do not wait for one another's. Whoever was told that
+        bytes are here that gave way orders them, and they are fetched.
+        """
+        while self._unordered_bytes and self._unordered_bytes + n_bytes > self._limits.stage_bytes:
+            last = max(known for known, kept in self._kept.items() if not kept.is_ordered)
+            if last < digest:
+                return False
+            self._forget(last)
+        return True
 
     def _keep(self, digest: bytes, payload: bytes, *, is_ordered: bool) -> None:
         self._forget(digest)

@@ -115,7 +115,7 @@ class ElasticCluster(SimulatedCluster):
         drawn = self._administration.randint(1, 3)
         self._n_standbys = drawn if n_standbys is None else n_standbys
         if spec is None:
-            spec = _draw_elastic_spec(random.Random(f"{seed}/elastic"))
+            spec = draw_elastic_spec(random.Random(f"{seed}/elastic"))
         super().__init__(seed, engine=engine, factories=factories, spec=spec, codec=codec)
 
     # Processes.
@@ -361,7 +361,7 @@ def _free_position(rng: random.Random, ring: Ring) -> int:
     return at if at not in ring.ids else (at + 1) % (1 << 64)
 
 
-def _draw_elastic_spec(rng: random.Random) -> ClusterSpec:
+def draw_elastic_spec(rng: random.Random) -> ClusterSpec:
     """Draw a spec whose supers lose patience soon, so that there is time to heal."""
     spec = draw_spec(rng)
     # Small windows make a copy last, so that faults meet it; small budgets make it end.

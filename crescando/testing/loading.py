@@ -10,7 +10,7 @@ that the judge looks at (`loading_judge`).
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,9 @@ from crescando.errors import RefusedError
 from crescando.roles.completion import Completion
 from crescando.routing.rubberband.messages import AbortLoad, BeginLoad, RenewLoad
 from crescando.schema import DataType
+from crescando.spec import ClusterSpec
 from crescando.testing.checkers import Violations
-from crescando.testing.elastic import ElasticCluster
+from crescando.testing.elastic import ElasticCluster, draw_elastic_spec
 from crescando.testing.judge import Judgement
 from crescando.testing.loading_judge import Told, Written, read_loads
 from crescando.testing.workload import GROUPS, KEYS, Row
@@ -84,6 +85,17 @@ class Plan:
     n_asleep: int = 0
 
 
+def _with_little_room(seed: int) -> ClusterSpec:
+    """Draw a spec in which bytes that are not ordered soon are often gone when their order comes."""
+    rng = random.Random(f"{seed}/elastic")
+    spec = draw_elastic_spec(rng)
+    # Where there is hardly room, what the dead have left must not take it for long.
+    stage_bytes, stage_s = rng.choice(((400, 0.3), (64 << 20, 0.005), (64 << 20, 60.0)))
+    kept_bytes = rng.choice((1, 64 << 20))
+    storage = replace(spec.storage, stage_bytes=stage_bytes, stage_s=stage_s, stage_kept_bytes=kept_bytes)
+    return replace(spec, storage=storage)
+
+
 class LoadingCluster(ElasticCluster):
     """A cluster under load, faults and changes, into which rows are loaded.
 
@@ -105,7 +117,8 @@ class LoadingCluster(ElasticCluster):
         self.found_in_loads: Violations = []
         self.n_attempts = 0
         self._loading = random.Random(f"{seed}/loading")
-        super().__init__(seed, **arguments)
+        spec = arguments.pop("spec", None) or _with_little_room(seed)
+        super().__init__(seed, spec=spec, **arguments)
 
     # What is wanted.
 

@@ -76,6 +76,7 @@ def check_loads(world: LoadingCluster, facts: Facts) -> Violations:
         if each.lease_ms <= SHORT_LEASE_MS
     ]
     for process, core in world.storages().items():
+        world.counted["chunks_late"] = world.counted.get("chunks_late", 0) + core.staging.n_late
         if process not in facts.correct:
             continue
         if core.staging.n_lacking and not config.loads.open:

@@ -1,4 +1,4 @@
-"""The loads at one storage process: bytes beside the order, fetched by whoever lacks them, bounded, and checked."""
+"""The loads at one storage process: bytes beside the order, fetched by whoever lacks them, and bounded."""
 
 from __future__ import annotations
 

@@ -46,6 +46,7 @@ def test_every_seed_with_loads_is_correct(first: int) -> None:
     assert counted["attempts_killed"], counted
     assert counted["loads_begun_again"] + counted["loads_forgotten"], counted
     assert counted["changes_ended"], counted
+    assert counted["chunks_late"], "no bytes came behind their order"
 
 
 def test_seeds_with_loads_are_correct_with_the_other_engine() -> None:
