@@ -126,11 +126,14 @@ class PinningCluster(ElasticCluster):
         if core is None or core.is_over:
             return
         script, lease_s = self.clients[core.me], self._pinning.choice(LEASES_S)
+        # What lies around it in the order is executed in the same cycle, now and then.
+        self.burst(script, 3)
         token = script.next_token
         number = self.configure(script, Pin((self.workload.schema.id,), lease_s))
         if number is not None:
             self.pins.append(PinScript(PinId(core.me, number), lease_s, token))
             self.count("pins")
+        self.burst(script, 6)
 
     def _look_at_some(self) -> None:
         core, rng = self._someone(), self._pinning
