@@ -103,7 +103,8 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag="load-begin"):
 class Stage(msgspec.Struct, frozen=True, array_like=True, tag="load-stage"):
     """Keep some rows out of sight.
 
-    A row on which a constraint fails is refused, alone. A chunk that comes twice counts once.
+    A row on which a constraint fails is refused, alone. A chunk that comes
+    twice is kept once, and told as the first time.
 
     Attributes
     ----------

@@ -227,7 +227,8 @@ class ScanEngine:
             if kept:
                 self._execute_on(table, kept, n_operations, answers, cancelled)
         last = (*map(last_position, operations[-1:]), *(step.position for step, _ in told[-1:]))
-        self._executed = max(last)
+        # What was staged late has a place before what was executed meanwhile.
+        self._executed = max(self._executed, *last)
         self._count(n_operations)
         return answers.results(self._executed)
 

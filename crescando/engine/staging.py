@@ -162,7 +162,10 @@ class Loads:
             rows = (arcs >= 0).nonzero()[0]
         hidden = table.hidden[work.load]
         part, first = place(work.partition, work.attempt), place(work.chunk, 0)
-        rows = rows[~hidden.knows(part, first + rows, positions[rows])]
+        known = hidden.knows(part, first + rows, positions[rows])
+        if known.any():
+            shares.add(LoadCount.STAGED, arcs[rows[known]])
+            rows = rows[~known]
         every: I64 | slice = slice(None) if len(rows) == len(arcs) else rows
         values = {i: own(column, every, table.pools.get(i)) for i, column in given.items()}
         for key_id in table.key_ids if schema.primary_key else ():

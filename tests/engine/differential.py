@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from random import Random
 from typing import Any
+
+import msgspec
 
 from crescando.engine.aggregate import States, finish
 from crescando.engine.base import Failed, Rows
 from crescando.engine.digest import combine, digest_columns
 from crescando.engine.functions import aggregate_type
 from crescando.engine.grouping import merge_groups
+from crescando.engine.loads import LoadStep
 from crescando.engine.parallel import IN_TURN, Workers
 from crescando.engine.scan import ScanEngine
 from crescando.engine.statement import Column, Kind, Operation, Shape
@@ -117,19 +121,20 @@ class Layout:
     arcs_of: list[list[KeyRange]] = field(default_factory=list)
     cutter: Random | None = None
 
-    def execute(self, operations: Sequence[Operation]) -> list[Answer]:
+    def execute(self, operations: Sequence[Operation | LoadStep]) -> list[Answer]:
         """Execute a batch (or each operation alone) and merge the answers."""
-        answers = {(operation.position, max(operation.step, 0)): Answer() for operation in operations}
+        answers = {(operation.position, step_of(operation)): Answer() for operation in operations}
+        loading = {operation.position for operation in operations if isinstance(operation, LoadStep)}
         for number, engine in enumerate(self.engines):
             scope = tuple(
                 arc for arc, owners in zip(self.arcs, self.owners, strict=True) if owners[0] == number
             )
             routed = [
-                Operation(o.position, o.sender, o.number, o.shape, o.parameters, scope, o.step)
+                o if isinstance(o, LoadStep) else msgspec.structs.replace(o, scope=scope)
                 for o in operations
-                if o.shape.kind is not Kind.READ or scope
+                if isinstance(o, LoadStep) or o.shape.kind is not Kind.READ or scope
             ]
-            for batch in units(routed) if self.alone else [routed]:
+            for batch in alone(routed) if self.alone else [routed]:
                 entries = batch if self.cutter is None else as_entries(batch, self.cutter)
                 for results in engine.execute(entries):
                     for rows in results.rows:
@@ -138,6 +143,9 @@ class Layout:
                         for place, position in enumerate(partials.position.tolist()):
                             answers[position, 0].groups.append(partials.of_read(place))
                     for written in reports(results.written):
+                        if written.position in loading:
+                            answers[written.position, 0].written.append((number, list(written.counts)))
+                            continue
                         for step, counts in steps_of(written):
                             answers[written.position, step].written.append((number, counts))
                     for failed in results.failed:
@@ -155,6 +163,20 @@ class Answer:
     groups: list[tuple[int, tuple[Column, ...], tuple[States, ...]]] = field(default_factory=list)
     written: list[tuple[int, list[Count]]] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
+
+
+def step_of(operation: Operation | LoadStep) -> int:
+    """Give which write of its transaction an operation is."""
+    return 0 if isinstance(operation, LoadStep) else max(operation.step, 0)
+
+
+def alone(operations: Sequence[Operation | LoadStep]) -> Iterator[Sequence[Operation | LoadStep]]:
+    """Give batches of one operation, or of one transaction."""
+    for is_load, some in groupby(operations, lambda operation: isinstance(operation, LoadStep)):
+        if is_load:
+            yield from ([step] for step in some)
+        else:
+            yield from units([each for each in some if isinstance(each, Operation)])
 
 
 def steps_of(written: Report) -> list[tuple[int, list[Count]]]:

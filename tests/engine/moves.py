@@ -18,6 +18,7 @@ from crescando import wire
 from crescando.engine.arcs import lie_in
 from crescando.engine.base import Image, Piece
 from crescando.engine.digest import combine, digest_columns
+from crescando.engine.loads import LoadStep
 from crescando.engine.operations import Entry
 from crescando.engine.statement import Kind, Operation
 from crescando.schema import TableSchema
@@ -59,13 +60,21 @@ class Told:
 
     scope: Scope
     wanted: dict[int, bytes]
+    n_staged_wanted: int = 0
+    """Rows that loads had staged."""
+    n_staged: int = 0
     found: dict[int, list[bytes]] = field(default_factory=dict)
 
     def add(self, piece: Piece, schema: TableSchema) -> None:
         """Note a piece."""
         assert piece.version == schema.version
-        assert len(piece.columns) == len(schema.columns) + (0 if schema.primary_key else 2)
+        n_hidden = 0 if schema.primary_key else 2
         assert len(piece.position)
+        if piece.load:
+            self.n_staged += len(piece.position)
+            assert lie_in(piece.position, self.scope).all()
+            return
+        assert len(piece.columns) == len(schema.columns) + n_hidden
         assert lie_in(piece.position, self.scope).all()
         digest = digest_columns(piece.columns[: len(schema.columns)])
         self.found.setdefault(piece.table, []).append(digest)
@@ -75,6 +84,7 @@ class Told:
         for table, wanted in self.wanted.items():
             assert combine(self.found.get(table, [])) == wanted, f"table {table} was not imaged as it was"
         assert self.found.keys() <= self.wanted.keys()
+        assert self.n_staged == self.n_staged_wanted, "staged rows were not imaged as they were"
 
 
 @dataclass
@@ -149,11 +159,11 @@ class Moving(Layout):
             engine.set_arcs(arcs)
         self.arcs_of = held
 
-    def execute(self, operations: Sequence[Operation]) -> list[Answer]:
+    def execute(self, operations: Sequence[Operation | LoadStep]) -> list[Answer]:
         """Move something, and execute a batch."""
         self.move()
         answers = super().execute(operations)
-        writes = [operation for operation in operations if operation.shape.kind is not Kind.READ]
+        writes = [o for o in operations if isinstance(o, LoadStep) or o.shape.kind is not Kind.READ]
         for copying in self.copies if writes else ():
             copying.log.append(replaying(as_entries(writes, self.random)))
         return answers
@@ -172,8 +182,10 @@ class Moving(Layout):
         engine = self.engines[number]
         image = engine.image(scope)
         wanted = {table: combine([engine.digest(table, each) for each in scope]) for table in self.schemas}
-        assert image.n_rows == engine.weigh(scope)[0] == sum(map(digest_rows, wanted.values()))
-        return image, Told(scope, wanted)
+        n_staged = engine.weigh(scope)[0] - sum(map(digest_rows, wanted.values()))
+        assert image.n_rows == engine.weigh(scope)[0]
+        assert n_staged >= 0 if engine.statistics()["staged_rows"] else n_staged == 0
+        return image, Told(scope, wanted, n_staged)
 
     def _begin(self) -> None:
         place = self.random.randrange(len(self.arcs))
@@ -216,7 +228,8 @@ class Moving(Layout):
 
     def _take_in(self, copying: Copying) -> None:
         piece = travelled(copying.image.piece(copying.n_taken))
-        copying.told.add(piece, copying.schemas[piece.table])
+        if piece.records is None:
+            copying.told.add(piece, copying.schemas[piece.table])
         copying.beside.take_in(piece)
         copying.n_taken += 1
         self.counted.pieces += 1
@@ -253,7 +266,7 @@ class Moving(Layout):
         at = otherwise
         if image.n_pieces:
             positions = image.piece(self.random.randrange(image.n_pieces)).position.tolist()
-            at = self.random.choice(positions) - self.random.randrange(2)
+            at = self.random.choice(positions or [otherwise]) - self.random.randrange(2)
         image.close()
         return at if arc.low <= at < arc.high else otherwise
 

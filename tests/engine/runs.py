@@ -9,6 +9,7 @@ from random import Random
 import numpy as np
 
 from crescando.engine.calls import read_calls, read_columns
+from crescando.engine.loads import LoadStep
 from crescando.engine.operations import Entry, Interleaved, Operations, Part
 from crescando.engine.statement import Kind, Operation, encode_call, encode_parameters
 from crescando.roles.shapes import Shapes
@@ -16,7 +17,7 @@ from crescando.routing.batch import offsets_of
 from crescando.types import FULL_RING, KeyRange
 
 
-def as_entries(operations: Sequence[Operation], random: Random) -> list[Entry]:
+def as_entries(operations: Sequence[Operation | LoadStep], random: Random) -> list[Entry]:
     """Give the same batch with random parts of it as runs.
 
     Parameters
@@ -27,7 +28,9 @@ def as_entries(operations: Sequence[Operation], random: Random) -> list[Entry]:
     entries: list[Entry] = []
     shapes = Shapes(1 << 12, 1 << 24)
 
-    def key(operation: Operation) -> tuple[str, bool, int]:
+    def key(operation: Operation | LoadStep) -> tuple[str, bool, int]:
+        if isinstance(operation, LoadStep):
+            return "", False, operation.position
         is_alone = operation.step < 0 and operation.shape.kind not in (Kind.INSERT, Kind.UPSERT)
         return repr(operation.sender), is_alone, operation.position // 20
 
@@ -36,7 +39,8 @@ def as_entries(operations: Sequence[Operation], random: Random) -> list[Entry]:
         if not is_alone or random.random() < 0.2:
             entries.extend(together)
             continue
-        entries.append(_interleaved(together, shapes, random))
+        operations = [each for each in together if isinstance(each, Operation)]
+        entries.append(_interleaved(operations, shapes, random))
     return entries
 
 

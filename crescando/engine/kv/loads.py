@@ -269,7 +269,10 @@ class KvLoads:
         lists = {column_id: column.to_list() for column_id, column in given.items()}
         for row, ring in enumerate(positions):
             at = place(work.partition, work.attempt), place(work.chunk, row), ring
-            if not lies_in(ring, self._arcs) or at in hidden.rows:
+            if not lies_in(ring, self._arcs):
+                continue
+            if at in hidden.rows:
+                shares.add(LoadCount.STAGED, self._arc_of(at))
                 continue
             values = {column_id: items[row] for column_id, items in lists.items()}
             key = self._key(table, values) or (position, row)
