@@ -119,8 +119,9 @@ class Answer:
 
         Columns without NULL have plain dtypes, those with NULL the nullable
         ones (``Int64``, ``boolean``, ``Float64``, …), so that NULL and NaN stay
-        apart. Decimals and dates are objects (`decimal.Decimal`,
-        `datetime.date`), timestamps ``datetime64[us, UTC]``.
+        apart. Texts are ``str``, before pandas 3 objects. Decimals and dates are
+        objects (`decimal.Decimal`, `datetime.date`), timestamps
+        ``datetime64[us, UTC]``.
 
         Raises
         ------

@@ -94,7 +94,9 @@ def _array(pd: Any, column: Column) -> Any:
     has_null = column.valid is not None and not column.valid.all()
     missing = ~column.valid if column.valid is not None and has_null else None
     if column.type is DataType.STRING:
-        return pd.array(np.array(column.to_list(), object), dtype="str")
+        texts, kind = np.array(column.to_list(), object), pd.api.types.pandas_dtype("str")
+        # Before version 3 that is NumPy's, which would make a text of None.
+        return texts if isinstance(kind, np.dtype) else pd.array(texts, dtype=kind)
     if column.type.is_decimal or column.type is DataType.BYTES:
         return np.array(python_values(column), object)
     if column.type is DataType.DATE:

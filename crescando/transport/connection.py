@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 import ssl
 from collections.abc import Callable
@@ -334,5 +335,7 @@ class Connection(asyncio.Protocol):
             self._n_queued = 0
             is_shaking = self._tls is not None and not self._tls.is_ready
             closed = CLOSED_IN_HANDSHAKE if is_shaking else PEER_CLOSED
-            self._end(Cause(str(error)) if error is not None else closed)
+            # Whoever leaves while it is being answered is not connected any more: it has closed, no more.
+            has_left = isinstance(error, OSError) and error.errno == errno.ENOTCONN
+            self._end(Cause(str(error)) if error is not None and not has_left else closed)
         self._loop.call_soon(self._handler.gone, self)

@@ -108,7 +108,8 @@ def test_pandas_has_exact_dtypes() -> None:
         "i": "Int16",
         "f": "Float64",
         "g": "float32",
-        "s": "str",
+        # Texts are objects before pandas 3, which has a type for them.
+        "s": "str" if int(pd.__version__.partition(".")[0]) >= 3 else "object",
         "d": "object",
         "t": "datetime64[us, UTC]",
         "n": "int64",

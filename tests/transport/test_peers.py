@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import errno
 import logging
+import socket
 import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -684,6 +686,22 @@ def test_where_nobody_listens_the_question_is_refused(
 
 
 # The log.
+
+
+@pytest.mark.parametrize(("code", "told"), [(errno.ENOTCONN, 0), (errno.ETIMEDOUT, 1)])
+def test_whoever_leaves_in_the_middle_is_not_told_of_as_refused(
+    forger: Forger, loop: asyncio.AbstractEventLoop, code: int, told: int
+) -> None:
+    near = Site(loop, ROUTER, FileCredentials(forger.authority.issue("router/r0")))
+    address = near.listen()
+    with socket.create_connection(address):  # type: ignore[arg-type]
+        until(loop, lambda: bool(near.transport._links))
+        (connection,) = near.transport._links
+        connection.connection_lost(OSError(code, "as the kernel has it"))
+        loop.run_until_complete(asyncio.sleep(0.01))
+
+    assert near.transport.audit.n_refused == told
+    near.transport.close()
 
 
 def test_a_flood_of_strangers_is_told_in_numbers(caplog: pytest.LogCaptureFixture) -> None:
