@@ -161,7 +161,7 @@ class StorageLimits:
     stage_bytes: int = 64 << 20
     stage_kept_bytes: int = 64 << 20
     stage_s: float = 60.0
-    pins: int = 64
+    pins: int = 1024
     pinned_bytes: int = 4 << 30
     pinned_s: float = 0.02
     copy_window_bytes: int = 8 << 20

@@ -8,10 +8,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from crescando import Store, col
 from crescando.cluster import Cluster
+from crescando.errors import PredicateError, UnknownTableError
 from crescando.spark import extract
 from tests.spark.tables import COLUMNS, comparable, every_type, fresh, hard_rows, keyed
 
@@ -169,3 +171,53 @@ def test_an_extract_during_writes_equals_one_position(
     now = moving.select(["amount"]).rows()[0][0]
     assert now >= seen[0] >= seen[2] >= seen[1]
     assert now > seen[1], "nothing was written meanwhile"
+
+
+def test_a_frame_that_is_used_after_its_lease_says_so(
+    spark: SparkSession, at: dict[str, str], table: str
+) -> None:
+    frame = extract(spark, table, lease_s=0.2, **at)
+
+    def use_for_long() -> None:
+        for _ in range(1000):
+            frame.collect()
+
+    with pytest.raises(PySparkException, match="the pinned snapshot is over"):
+        use_for_long()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"table": "nowhere"}, "UnknownTableError: no table is named 'nowhere'"),
+        ({"colums": "id"}, "SpecError: no option is named 'colums'; did you mean 'columns'"),
+        ({"columns": "id,nam"}, "UnknownColumnError: table .* has no column 'nam'; did you mean 'name'"),
+        ({"where": "id >"}, "PredicateError"),
+        ({"where": "idd > 5"}, "UnknownColumnError: .*'idd'"),
+        ({"where": "name > 5"}, "TypeMismatchError"),
+        ({"tls": "/nowhere/client.pem"}, "CredentialsError: /nowhere/client.pem"),
+        ({"url": "127.0.0.1:1"}, "SpecError: the address of a cluster is crescando://"),
+        ({"url": "crescando://127.0.0.1:1", "timeout_s": "0.5"}, "DeadlineError: no router of the cluster"),
+    ],
+)
+def test_a_read_that_cannot_be_says_why_in_its_first_line(
+    spark: SparkSession, at: dict[str, str], table: str, options: dict[str, str], text: str
+) -> None:
+    with pytest.raises(AnalysisException, match=text) as told:
+        spark.read.format("crescando").options(**{**at, "table": table, **options}).load().collect()
+    assert text.partition(":")[0] in str(told.value).splitlines()[0]
+
+
+def test_an_extract_that_cannot_be_is_an_error_of_the_call(
+    spark: SparkSession, at: dict[str, str], table: str
+) -> None:
+    with pytest.raises(UnknownTableError, match="nowhere"):
+        extract(spark, "nowhere", **at)
+    with pytest.raises(PredicateError):
+        extract(spark, table, "id >", **at)
+
+
+def test_a_schema_of_other_types_is_refused(spark: SparkSession, at: dict[str, str], table: str) -> None:
+    reader = spark.read.format("crescando").options(**at, table=table)
+    with pytest.raises(AnalysisException, match=r"column 'id' of table .* is bigint"):
+        reader.schema("id int").load().collect()
