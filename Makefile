@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 
 # A hung test is a failed test: the whole suite is bounded where the machine
 # has coreutils' `timeout`. Two workers, since the smallest machine has two cores.
-TEST_LIMIT_S ?= 1680
+TEST_LIMIT_S ?= 2400
 BOUNDED := $(if $(shell command -v timeout 2>/dev/null),timeout --signal=INT --kill-after=20 $(TEST_LIMIT_S))
 PYTEST := $(BOUNDED) $(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations=12
 
@@ -20,7 +20,7 @@ demo: $(READY)
 
 # Of the elastic world's seeds as many as leave the whole suite within its time; alone they are 300.
 test: lint
-	CRESCANDO_ELASTIC_SEEDS=$${CRESCANDO_ELASTIC_SEEDS:-60} $(PYTEST)
+	CRESCANDO_ELASTIC_SEEDS=$${CRESCANDO_ELASTIC_SEEDS:-30} $(PYTEST)
 
 quick: $(READY)
 	$(PYTEST) -m "not slow and not simulation and not differential and not spark"

@@ -14,13 +14,16 @@ pytestmark = pytest.mark.simulation
 
 SEEDS = 200
 
+FOUND_AT = {"count_layouts": 16, "take_the_image_before_the_batch": 22}
+"""Where the search begins for what few seeds find; should runs have changed since, the others follow."""
+
 
 @pytest.mark.parametrize("name", ELASTIC_PLANTS)
 def test_a_planted_fault_is_found(
     name: str, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
 ) -> None:
     ELASTIC_PLANTS[name](monkeypatch)
-    for seed in range(SEEDS):
+    for seed in (FOUND_AT.get(name, 0), *range(SEEDS)):
         found = _violations(seed, AIMED_AT.get(name, ELASTIC_KINDS), NAMED_BY.get(name, ""))
         if found:
             record_property("seed", seed)

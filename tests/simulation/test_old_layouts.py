@@ -273,11 +273,15 @@ def whatever_is_asked_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Serving, "_owns", lambda self, scope, config: True)
 
 
+FOUND_AT = {counted_from_the_answer: 34}
+"""Where the search begins for what few seeds find."""
+
+
 @pytest.mark.parametrize("plant", [never_over, counted_from_the_answer, whatever_is_asked_for])
 def test_a_planted_judge_is_found_out(plant: Callable[[pytest.MonkeyPatch], None]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         plant(patch)
-        for seed in range(200):
+        for seed in (FOUND_AT.get(plant, 0), *range(200)):
             violations = look(seed).violations
             if violations:
                 print(f"{plant.__name__}: found by seed {seed}: {violations[0][:160]}")
