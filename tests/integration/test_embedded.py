@@ -30,10 +30,13 @@ def total(store: crescando.Store) -> int:
     return int(row[0])
 
 
-def crescando_threads() -> list[str]:
+def crescando_threads() -> set[threading.Thread]:
     """Give the stores' threads; the one that makes kernels ready is the process's, and ends by itself."""
-    names = [thread.name for thread in threading.enumerate()]
-    return [name for name in names if name.startswith("crescando") and name != "crescando-warming"]
+    return {
+        thread
+        for thread in threading.enumerate()
+        if thread.name.startswith("crescando") and thread.name != "crescando-warming"
+    }
 
 
 # Concurrency.
@@ -172,6 +175,7 @@ def test_an_async_deadline_passes_and_the_operation_goes_on(store: crescando.Sto
 
 
 def test_close_drains_what_is_on_its_way() -> None:
+    before = crescando_threads()
     store = with_counters(routers=3, storages=3, replication=2)
     table = store.table("counters")
     handles = [table.update("k = ?", "v = v + 1", (n % N_COUNTERS,)) for n in range(500)]
@@ -181,10 +185,11 @@ def test_close_drains_what_is_on_its_way() -> None:
 
     assert [handle.result(timeout_s=0).affected for handle in handles] == [1] * 500
     assert {read.result(timeout_s=0).rows()[0][0] for read in reads} == {500 // N_COUNTERS + 1}
-    assert crescando_threads() == []
+    assert crescando_threads() == before
 
 
 def test_close_by_the_context_manager_after_an_error_of_the_user() -> None:
+    before = crescando_threads()
     handles = []
 
     def use() -> None:
@@ -197,10 +202,11 @@ def test_close_by_the_context_manager_after_an_error_of_the_user() -> None:
 
     (handle,) = handles
     assert handle.result(timeout_s=0).affected == 1
-    assert crescando_threads() == []
+    assert crescando_threads() == before
 
 
 def test_close_tells_unknown_of_what_had_no_outcome_by_its_deadline() -> None:
+    before = crescando_threads()
     store = with_counters(routers=3)
     for router in ("router/r1", "router/r2"):
         store.cluster.kill(router)
@@ -212,7 +218,7 @@ def test_close_tells_unknown_of_what_had_no_outcome_by_its_deadline() -> None:
         with pytest.raises(errors.DeadlineError) as caught:
             handle.result()
         assert caught.value.applied == "unknown"
-    assert crescando_threads() == []
+    assert crescando_threads() == before
 
 
 def test_a_session_s_end_leaves_the_others_alone(store: crescando.Store) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,9 +98,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         builder = configure(SparkSession.builder.master("local[2,3]").appName("crescando"))
         for name, value in settings.items():
             builder = builder.config(name, value)
+        on_interrupt = signal.getsignal(signal.SIGINT)
         made = builder.getOrCreate()
-        yield made
-        made.stop()
+    # Its processes have the environment now; the other tests of this worker want theirs, and their interrupts.
+    signal.signal(signal.SIGINT, on_interrupt)
+    yield made
+    made.stop()
 
 
 @pytest.fixture(scope="session")
@@ -119,8 +123,9 @@ def store(certs: Path) -> Iterator[Store[Cluster]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, "numpy")
-        with crescando.open(routers=1, storages=3, supers=1, replication=2, timeout_s=PATIENCE_S) as store:
-            yield store
+        store = crescando.open(routers=1, storages=3, supers=1, replication=2, timeout_s=PATIENCE_S)
+    with store:
+        yield store
 
 
 @pytest.fixture(scope="session")
