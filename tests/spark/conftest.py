@@ -100,7 +100,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             builder = builder.config(name, value)
         on_interrupt = signal.getsignal(signal.SIGINT)
         made = builder.getOrCreate()
-    # Its processes have the environment now; the other tests of this worker want theirs, and their interrupts.
+    # Its processes have the environment now; the other tests of this worker want theirs, and interrupts.
     signal.signal(signal.SIGINT, on_interrupt)
     yield made
     made.stop()
