@@ -93,9 +93,9 @@ def measure(plan: Plan, wanted: Sequence[str]) -> dict[str, Outcome]:
             try:
                 timings, found = _contest(frame, sides, plan)
             except Exception as error:  # noqa: BLE001  # The other measures are worth having.
-                progress(f"f = {replication} failed: {error!r}")
+                progress(f"f = {replication} failed: {type(error).__name__}: {error}")
                 told |= {
-                    key: outcome(None, "to run without error", False, failed=repr(error)[:2000])
+                    key: outcome(None, "to run without error", False, failed=f"{type(error).__name__}: {error}"[:2000])
                     for key in keys
                 }
                 continue

@@ -265,6 +265,8 @@ class Session:
         UnknownTableError, UnknownColumnError, StatementError
             If there can be no such load; nothing was sent.
         """
+        # Sessions keep what they have heard of tables, and this one may have been made anew since.
+        self.table_nowait(table).result(timeout_s)
         return self.begin_load_nowait(
             table, job=job, epoch=epoch, write=write, rule=rule, columns=columns, lease_s=lease_s
         ).result(timeout_s)
@@ -313,7 +315,7 @@ class Session:
         """
         self._desk.check_usable()
         whole = named(ticket, job, epoch)
-        return Load(self._desk, whole, self.table(whole.table).schema)
+        return Load(self._desk, whole, self._schema_of(whole))
 
     def stage(self, ticket: LoadTicket, partition: int, attempt: int) -> StagedPart:
         """Begin to stage a partition of a load, in any session of the cluster.
@@ -335,12 +337,16 @@ class Session:
         self._desk.check_usable()
         if not isinstance(ticket, LoadTicket):
             raise StatementError(f"a ticket is what load.ticket gives, not a {type(ticket).__name__}")
+        schema = self._schema_of(ticket)
+        check_ticket(ticket, schema, partition, attempt)
+        return StagedPart(self._desk, ticket, schema, partition, attempt)
+
+    def _schema_of(self, ticket: LoadTicket) -> TableSchema:
         schema = self.table(ticket.table).schema
         if (schema.id, schema.version) != (ticket.table_id, ticket.version):
             # What this session has heard last may be older than the load.
             schema = self.table_nowait(ticket.table).result().schema
-        check_ticket(ticket, schema, partition, attempt)
-        return StagedPart(self._desk, ticket, schema, partition, attempt)
+        return schema
 
     # Pinned snapshots.
     def pin(self, *tables: str, lease_s: float = LEASE_S_DEFAULT, timeout_s: float | None = None) -> Pinned:

@@ -173,7 +173,11 @@ def _looked_up(
     with connected(place, timeout_s) as store:
         tests: list[Expr] = [col(theirs) == param(number) for number, (_, theirs) in enumerate(keys)]
         where = reduce(lambda left, right: left & right, tests)
-        statement = store.table(table).prepare_select(list(columns), where, isolation=isolation)
+        statement = (
+            store.table_nowait(table)
+            .result(timeout_s)
+            .prepare_select(list(columns), where, isolation=isolation)
+        )
         for batch in batches:
             wanted = list(zip(*(_values(pa, batch.column(mine)) for mine, _ in keys), strict=True))
             rows = _rows(statement, wanted, timeout_s)

@@ -67,7 +67,7 @@ def look_up(options: ReadOptions) -> TableSchema:
         With the nearest name.
     """
     with connected(options.place, options.timeout_s) as store:
-        return store.table(options.table, timeout_s=options.timeout_s).schema
+        return store.table_nowait(options.table).result(options.timeout_s).schema
 
 
 def condition(where: str | Expr | None) -> Expr | None:
@@ -97,7 +97,7 @@ def pin(
     names = tuple(columns)
     with connected(options.place, options.timeout_s) as store:
         # What is wrong with the statement is told here, not by every task.
-        store.table(options.table, timeout_s=options.timeout_s).prepare_select(list(names), where)
+        store.table_nowait(options.table).result(options.timeout_s).prepare_select(list(names), where)
         # Nobody tells when Spark is done with a read; the lease ends what it holds.
         pinned = store.pin(options.table, lease_s=options.lease_s, timeout_s=options.timeout_s)
         ticket = pinned.ticket.encode()

@@ -60,7 +60,7 @@ def begin(options: WriteOptions, frame: StructType, epoch: int | None = None) ->
         Before anything is sent, if the frame does not fit.
     """
     with connected(options.place, options.timeout_s) as store:
-        table = store.table(options.table, timeout_s=options.timeout_s).schema
+        table = store.table_nowait(options.table).result(options.timeout_s).schema
         columns = check_write(frame, table, options.write, options.columns)
         return store.begin_load(
             options.table,

@@ -91,3 +91,16 @@ def test_what_is_no_name_is_told(store: Store[Cluster], table: Table) -> None:
     store.resume_load(named).abort()
     with pytest.raises((LoadGoneError, RefusedError)):
         ended(store, named, range(1))
+
+
+def test_a_session_that_knows_a_table_of_the_same_name_loads_into_the_new_one(store: Store[Cluster]) -> None:
+    with store.session("long") as long:
+        for time in range(3):
+            store.create_table("anew", like={"id": [1], f"amount_{time}": [0]}, primary_key="id")
+            load = long.begin_load("anew", job="feed")
+            with long.stage(load.ticket, 0, 0) as part:
+                part.write([{"id": 1, f"amount_{time}": time}])
+                receipt = part.finish()
+            assert long.resume_load(load.ticket).commit([receipt]).inserted == 1
+            assert store.table("anew").select().rows() == [(1, time)]
+            store.drop_table("anew")
