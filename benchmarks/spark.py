@@ -95,7 +95,9 @@ def measure(plan: Plan, wanted: Sequence[str]) -> dict[str, Outcome]:
             except Exception as error:  # noqa: BLE001  # The other measures are worth having.
                 progress(f"f = {replication} failed: {type(error).__name__}: {error}")
                 told |= {
-                    key: outcome(None, "to run without error", False, failed=f"{type(error).__name__}: {error}"[:2000])
+                    key: outcome(
+                        None, "to run without error", False, failed=f"{type(error).__name__}: {error}"[:2000]
+                    )
                     for key in keys
                 }
                 continue
