@@ -6,7 +6,12 @@ Nothing here behaves; nothing here imports another module of the package.
 from __future__ import annotations
 
 from enum import Enum, IntEnum
-from typing import NamedTuple, NewType
+from typing import Annotated, NamedTuple, NewType
+
+import msgspec
+
+Number = Annotated[int, msgspec.Meta(ge=-(1 << 63) + 1, le=(1 << 63) - 1)]
+"""A number from outside that goes into a column of 64 bits, or is negated before."""
 
 Position = NewType("Position", int)
 """A place in the one global order: ``instance << 20 | index`` (RB13 §5.4, "timestamp")."""
@@ -56,8 +61,8 @@ class LoadId(NamedTuple):
 class KeyRange(NamedTuple):
     """A *closed* range ``[low, high]`` of ring positions, never wrapping around."""
 
-    low: int
-    high: int
+    low: Annotated[int, msgspec.Meta(ge=0)]
+    high: Annotated[int, msgspec.Meta(ge=0)]
 
 
 FULL_RING = KeyRange(0, RING_MAX)

@@ -19,6 +19,7 @@ import numpy as np
 from crescando.client.answer import Answer
 from crescando.client.flight import Desk
 from crescando.client.pinned import (
+    LEASE_S_MAX,
     Fetch,
     Fetched,
     Hold,
@@ -57,7 +58,7 @@ from crescando.types import FULL_RING, KeyRange, ProcessId
 
 T = TypeVar("T")
 
-LEASE_S_DEFAULT, LEASE_S_MAX = 600.0, 86_400.0
+LEASE_S_DEFAULT = 600.0
 """How long a pin lasts unless it is renewed."""
 
 STANDINS_S = 1.0

@@ -27,6 +27,12 @@ PART_BYTES = 128 << 20
 STRIP_BYTES = 1 << 20
 """About what the rows of a strip weigh, all columns of them."""
 
+STRIPS_MAX = 1 << 16
+"""Strips of one part: what a reader finds is kept strip by strip. Of the usual weight, they hold 64 GiB."""
+
+LEASE_S_MAX = 86_400.0
+"""How long a pin lasts at most, unless it is renewed."""
+
 
 class PinId(NamedTuple):
     """The ordered message by which a snapshot was pinned; unique for ever."""
@@ -273,7 +279,7 @@ def parts_of(
             owners = arc.owners[turn:] + arc.owners[:turn]
             n_strips = max(-(-arc.n_bytes[place] // (count * STRIP_BYTES)), 1)
             n_rows = arc.n_rows[place] * (which + 1) // count - arc.n_rows[place] * which // count
-            n_strips = min(n_strips, high - low + 1)
+            n_strips = min(n_strips, high - low + 1, STRIPS_MAX)
             parts.append(PinnedPart(table, len(parts), KeyRange(low, high), owners, n_strips, n_rows))
     return tuple(parts)
 

@@ -6,6 +6,8 @@ not (RB13 §3.2: read results and data shuffling are the exceptions).
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from crescando.client.base import Explanation
@@ -14,7 +16,12 @@ from crescando.engine.base import Failed
 from crescando.engine.written import Written
 from crescando.routing.batch import Delivery
 from crescando.routing.rubberband.happenings import Event
-from crescando.types import KeyRange, ProcessId, Scope
+from crescando.types import KeyRange, Number, ProcessId, Scope
+
+Numbers = Annotated[tuple[Number, ...], msgspec.Meta(max_length=1 << 20)]
+"""Of many more operations than credit lets a client have on their way."""
+
+ColumnIds = Annotated[tuple[int, ...], msgspec.Meta(max_length=1 << 16)]
 
 
 class Attach(msgspec.Struct, frozen=True, array_like=True, tag="attach"):
@@ -24,13 +31,13 @@ class Attach(msgspec.Struct, frozen=True, array_like=True, tag="attach"):
 class Answered(msgspec.Struct, frozen=True, array_like=True, tag="answered"):
     """The client has every outcome up to a number; records of them may be forgotten."""
 
-    upto: int
+    upto: Number
 
 
 class Forget(msgspec.Struct, frozen=True, array_like=True, tag="forget"):
     """Nobody waits any more for the answers of some reads; they need not be executed."""
 
-    numbers: tuple[int, ...]
+    numbers: Numbers
 
 
 class Taken(msgspec.Struct, frozen=True, array_like=True, tag="taken"):
@@ -43,7 +50,7 @@ class Inquire(msgspec.Struct, frozen=True, array_like=True, tag="inquire"):
     """The client lacks outcomes and asks an owner for what it knows of them."""
 
     inquiry: int
-    numbers: tuple[int, ...]
+    numbers: Numbers
 
 
 class Queued(msgspec.Struct, frozen=True, array_like=True):
@@ -74,10 +81,10 @@ class ReadReplica(msgspec.Struct, frozen=True, array_like=True, tag="read-replic
     Answered as `Results` in which the read's number is ``-request``.
     """
 
-    request: int
+    request: Number
     table: int
     key_range: KeyRange
-    columns: tuple[int, ...]
+    columns: ColumnIds
 
 
 class ReadBasic(msgspec.Struct, frozen=True, array_like=True, tag="read-basic"):

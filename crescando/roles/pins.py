@@ -18,6 +18,8 @@ from typing import Any, Protocol
 import msgspec
 
 from crescando.client.pinned import (
+    LEASE_S_MAX,
+    STRIPS_MAX,
     Fetch,
     Hold,
     Holding,
@@ -158,6 +160,9 @@ class Pins:
             self._answer(peer, message.request, self._fault(pin))
             return
         match question:
+            case Renew() if not 0 < question.lease_s <= LEASE_S_MAX:
+                told = f"a lease lasts more than 0 and at most {LEASE_S_MAX:.0f} s"
+                self._answer(peer, message.request, PinFault("invalid", told))
             case Renew():
                 known.lease_s = question.lease_s
                 known.until_s = max(known.until_s, now_s + question.lease_s)
@@ -179,7 +184,7 @@ class Pins:
             return
         known = self._shape_of(fetch.shape)
         try:
-            if known is None or fetch.strip < 0 or fetch.offset < 0 or fetch.strip > fetch.n_strips:
+            if known is None or not 0 <= fetch.strip <= fetch.n_strips <= STRIPS_MAX or fetch.offset < 0:
                 raise ValueError("no honest client sends this")
             parameters = decode_parameters(known.shape, fetch.parameters)
         except (msgspec.MsgspecError, ValueError, TypeError, IndexError, RecursionError):

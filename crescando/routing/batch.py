@@ -42,6 +42,9 @@ _POINTS = np.arange(_POINTS_MAX + 1, dtype=_INT64).tobytes()
 FEW = 8
 """So few numbers are looked at faster one by one than as an array."""
 
+NUMBER_MAX = (1 << 63) - 1
+"""Numbers are kept in columns of 64 bits."""
+
 HEADER_BYTES = 64
 """What a message weighs beside its payload, and a submission beside its messages; about."""
 
@@ -234,8 +237,8 @@ def fault_of(batch: Submission) -> str:
     if types != SUBMISSION_TYPES:
         return f"header columns hold {', '.join(map(str, types))}"
     n = len(kind)
-    if not 0 < n <= MESSAGES_PER_INSTANCE_MAX or batch.first < 1:
-        return "empty, too large, or numbered below 1"
+    if not 0 < n <= MESSAGES_PER_INSTANCE_MAX or batch.first < 1 or batch.last > NUMBER_MAX:
+        return "empty, too large, or numbered out of bounds"
     if len(table) != n or len(replica) != n:
         return "header columns differ in length"
     has_points = n <= _POINTS_MAX and len(ranges) == n + 1 and _POINTS.startswith(ranges.tobytes())

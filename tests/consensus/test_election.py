@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from crescando.consensus.base import Ballot
+from crescando.consensus.base import EPOCH_SHIFT, Ballot
 from crescando.consensus.multipaxos.messages import (
     Canvass,
     CanvassReply,
@@ -397,3 +397,16 @@ def test_nothing_is_sent_to_a_member_without_a_session() -> None:
     group.run(3.0)
 
     assert {(a, b) for a, b, _ in group.sent} <= {(R2, R3), (R3, R2)}
+
+
+def test_a_ballot_that_somebody_outside_names_is_not_outdone() -> None:
+    """The next attempt would belong to another epoch, and whoever hears of one stops for good."""
+    group = led_by_r1()
+
+    for member in (R1, R2, R3):
+        group[member].observe(Ballot((1 << EPOCH_SHIFT) - 1, R3), group.now_s)
+
+    group.run(5.0)
+    assert len(group.leaders()) == 1
+    assert all(group[member].ballot.attempt < 100 for member in (R1, R2, R3))
+    assert group.stopped == {}

@@ -748,6 +748,14 @@ def test_a_fenced_leader_is_told_of_the_higher_ballot() -> None:
     assert desk.order.observed == [Ballot(9, R2)]
 
 
+def test_a_client_has_no_say_in_who_leads() -> None:
+    desk = Desk()
+
+    desk.take(CLIENT, Fenced(Ballot(9, R2)))
+
+    assert desk.order.observed == []
+
+
 def test_pulses_tell_the_idle_how_far_the_order_is() -> None:
     desk = Desk()
     desk.resume()

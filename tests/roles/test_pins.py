@@ -270,6 +270,7 @@ def test_the_process_stops_only_when_there_is_no_pin_to_let_go_of() -> None:
         {"strip": 5},
         {"offset": -1},
         {"n_strips": 0, "strip": 0},
+        {"n_strips": 1 << 40},
         {"shape": Shape(Kind.DELETE, 0, 1).encode()},
         {"shape": Shape(Kind.READ, 9, 1, projections=SHAPE.projections).encode()},
     ],

@@ -196,11 +196,17 @@ class Replica(Follower[V]):
         self._election.doubt_at_once(peer, now_s)
 
     def observe(self, ballot: Ballot, now_s: float) -> None:
-        if ballot.epoch != self.epoch:
-            return
-        self._election.note(ballot)
-        if self._leader is not None and ballot > self._leader.ballot:
+        # Whoever is no member may say any number: it is not taken over, or the next attempt of this
+        # member would be above it, and perhaps in another epoch. Members tell theirs when they are asked.
+        is_of_ours = ballot.epoch == self.epoch
+        if is_of_ours and self._leader is not None and ballot > self._leader.ballot:
             self._step_down(now_s)
+
+    def _hear_of(self, ballot: Ballot, now_s: float) -> None:
+        """Learn from a member that a ballot exists."""
+        if ballot.epoch == self.epoch:
+            self._election.note(ballot)
+            self.observe(ballot, now_s)
 
     def propose(self, value: V) -> int:
         if not self.can_propose():
@@ -286,7 +292,7 @@ class Replica(Follower[V]):
             case Promise():
                 self._on_promise(peer, message, now_s)
             case Nack():
-                self.observe(message.promised, now_s)
+                self._hear_of(message.promised, now_s)
             case Fetch():
                 self._on_fetch(peer, message)
             case Decided():
@@ -428,7 +434,7 @@ class Replica(Follower[V]):
         if nack is not None:
             self._send(peer, nack)
             return
-        self.observe(message.ballot, now_s)
+        self._hear_of(message.ballot, now_s)
         if is_new:
             self._election.stand_back(now_s)
         self._send(peer, self._promise(message))

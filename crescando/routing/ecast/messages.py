@@ -101,7 +101,11 @@ class Confirm(msgspec.Struct, frozen=True, array_like=True, tag="confirm"):
 
 
 class Fenced(msgspec.Struct, frozen=True, array_like=True, tag="fenced"):
-    """A destination has seen a higher ballot and delivers nothing of a lower one."""
+    """A destination has seen a higher ballot and delivers nothing of a lower one.
+
+    Clients, to which nothing is delivered, may say so too and are not listened to: whoever reads and
+    writes has no say in who leads.
+    """
 
     ballot: Ballot
 

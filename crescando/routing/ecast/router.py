@@ -200,7 +200,7 @@ class Router(Generic[C]):
                 self._on_hello(peer, message)
             case Resume():
                 self._on_resume(peer, message)
-            case Fenced():
+            case Fenced() if peer.role != "client":
                 self.broadcast.observe(message.ballot, now_s)
                 self._has_news = True
             case Inject():
