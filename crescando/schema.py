@@ -14,6 +14,12 @@ import msgspec
 
 from crescando.errors import SpecError, UnknownColumnError
 
+COLUMNS_MAX = 4_096
+"""Columns of a table: as many outputs as a statement may have."""
+
+PARTITION_VERSION = 1
+"""Of the partition functions that there are."""
+
 DIGITS_MAX = 18
 """The most digits of a decimal: every one of them, with its sign, fits int64."""
 
@@ -227,12 +233,17 @@ class TableSchema(msgspec.Struct, frozen=True, array_like=True):
             raise SpecError(f"table name {self.name!r} is not an identifier")
         if not self.columns:
             raise SpecError(f"table {self.name!r} has no columns")
-        names = self.column_names
-        for name in names:
+        if len(self.columns) > COLUMNS_MAX:
+            raise SpecError(f"table {self.name!r} has {len(self.columns)} columns; at most {COLUMNS_MAX}")
+        known: set[str] = set()
+        for name in self.column_names:
             if not name.isidentifier():
                 raise SpecError(f"column name {name!r} is not an identifier")
-            if names.count(name) > 1:
+            if name in known:
                 raise SpecError(f"column {name!r} is declared twice")
+            known.add(name)
+        if len(set(self.primary_key)) < len(self.primary_key):
+            raise SpecError(f"the primary key {self.primary_key!r:.200} names a column twice")
         for key in (self.partition_key, *self.primary_key):
             column = self.column(key)
             if column.nullable:
@@ -242,6 +253,8 @@ class TableSchema(msgspec.Struct, frozen=True, array_like=True):
                 f"the primary key {self.primary_key!r} must contain the partition key "
                 f"{self.partition_key!r}, so that equal keys meet on one process"
             )
+        if self.partition.version != PARTITION_VERSION:
+            raise SpecError(f"partition function version {self.partition.version} is not known")
         if isinstance(self.partition, RangePartition):
             self._validate_range(self.partition)
 

@@ -23,7 +23,7 @@ from crescando.engine.kernels.texts import mix
 from crescando.engine.scaled import to_floats
 from crescando.engine.statement import PHYSICAL, Column, Scalar
 from crescando.errors import SpecError
-from crescando.schema import DataType, HashPartition, RangePartition, TableSchema
+from crescando.schema import PARTITION_VERSION, DataType, HashPartition, RangePartition, TableSchema
 from crescando.types import RING_MAX
 
 U64 = NDArray[np.uint64]
@@ -55,7 +55,7 @@ def ring_positions(schema: TableSchema, column: Column) -> U64:
         If the schema asks for a function or version that does not exist.
     """
     partition = schema.partition
-    if partition.version != 1:
+    if partition.version != PARTITION_VERSION:
         raise SpecError(f"partition function version {partition.version} is not known")
     if column.type.is_textual:
         positions = _string_positions(partition, column)

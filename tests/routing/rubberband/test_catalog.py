@@ -5,10 +5,12 @@ import pytest
 from crescando.errors import UnknownTableError
 from crescando.routing.base import Refusal
 from crescando.routing.rubberband import AddColumn, Catalog, CreateTable, DropColumn, DropTable
-from crescando.schema import ColumnDef, DataType, RangePartition, TableSchema
+from crescando.schema import COLUMNS_MAX, ColumnDef, DataType, HashPartition, RangePartition, TableSchema
 from tests.routing.worlds import schema
 
 NEW = ColumnDef("x", DataType.INT8)
+KEY = (ColumnDef("k", DataType.INT64, False),)
+WIDE = (*KEY, *(ColumnDef(f"c{place}", DataType.INT8) for place in range(COLUMNS_MAX)))
 
 
 def catalog(*names: str) -> Catalog:
@@ -79,6 +81,16 @@ def test_change_of_one_table_leaves_the_others_and_the_old_catalog_alone() -> No
         (CreateTable(TableSchema("c", (ColumnDef("k", DataType.BOOL, False),), "q")), "no column 'q'"),
         (CreateTable(TableSchema("c", (ColumnDef("k", DataType.INT64),), "k")), "nullable=False"),
         (CreateTable(TableSchema("c d", (ColumnDef("k", DataType.INT64, False),), "k")), "not an identifier"),
+        (
+            CreateTable(TableSchema("c", KEY, "k", partition=HashPartition(version=2))),
+            "version 2 is not known",
+        ),
+        (
+            CreateTable(TableSchema("c", KEY, "k", partition=RangePartition(0, 9, 0))),
+            "version 0 is not known",
+        ),
+        (CreateTable(TableSchema("c", KEY, "k", ("k", "k"))), "names a column twice"),
+        (CreateTable(TableSchema("c", WIDE, "k")), "4097 columns; at most 4096"),
     ],
 )
 def test_impossible_change_is_refused(message: object, reason: str) -> None:
