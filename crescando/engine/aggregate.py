@@ -247,9 +247,13 @@ class Accumulator:
 
     def _add_integers(self, groups: I64, n_groups: int, numbers: I64, first: int) -> None:
         largest = max(int(numbers.max()), -int(numbers.min()))
-        if largest * len(numbers) < 1 << 53:
+        if largest * len(numbers) < _CARRY_MIN:
             self._emit(np.bincount(groups, numbers, n_groups), 0, first)
             return
+        if largest * len(numbers) < 1 << 53:
+            # As digits all the same: a thousand such sums, added up as they are, would be beyond int64.
+            numbers = np.bincount(groups, numbers, n_groups).astype(np.int64)
+            groups = np.arange(n_groups)
         self._emit(np.bincount(groups, numbers & np.int64(_MASK), n_groups), 0, first)
         self._emit(np.bincount(groups, numbers >> np.int64(_LIMB), n_groups), 1, first)
 

@@ -115,7 +115,8 @@ def _bucket_shift(low: I64, high: I64) -> int:
     if len(low) == 0:
         return 0
     widths = (high.view(np.uint64) - low.view(np.uint64)).astype(np.float64) + 1.0
-    shift = max(int(np.median(widths)).bit_length() - 1, 0)
+    # All of int64 has a width of 65 bits; no key is shifted by as many as it has.
+    shift = min(max(int(np.median(widths)).bit_length() - 1, 0), 63)
     while shift < 63 and float(np.ldexp(widths, -shift).sum()) > (_BUCKETS_PER_OPERATION - 1) * len(low):
         shift += 1
     return shift

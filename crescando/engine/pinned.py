@@ -292,14 +292,16 @@ class ScanPinnedRead:
         while True:
             chosen, after = self._choose(min(strip, self._n_strips), offset, n_rows_max)
             pieces, fault = self._answer(chosen)
+            is_long = len(pieces) > 1 if fault is None else not fault.key
+            if is_long and n_rows_max > 1:
+                # Their texts are longer than those of most, or so many rows have the same long one.
+                n_rows_max //= 2
+                continue
             if fault is not None:
                 self._fault = fault
                 return fault
-            if len(pieces) <= 1 or n_rows_max == 1:
-                rows = pieces[0]
-                return Strips(rows.names, rows.columns, *after)
-            # Their texts are longer than those of most.
-            n_rows_max = max(n_rows_max // 2, 1)
+            rows = pieces[0]
+            return Strips(rows.names, rows.columns, *after)
 
     def _choose(
         self, strip: int, offset: int, n_rows_max: int

@@ -287,7 +287,8 @@ def _coalesce(term: Apply, values: list[Value]) -> Value:
     chosen = _select(
         [np.ones(1, np.bool_) if v.valid is None else v.valid for v in values], values, term.type
     )
-    return Value(term.type, chosen.data, chosen.valid, error, chosen.pool)
+    # A number may be known, and too large for the type that all of them share.
+    return Value(term.type, chosen.data, chosen.valid, first_cause(error, chosen.error), chosen.pool)
 
 
 def _nullif(term: Apply, values: list[Value]) -> Value:

@@ -79,6 +79,19 @@ def test_an_overflow_of_one_piece_is_none_of_the_whole() -> None:
     assert merged("sum", INT64, [[top, top], [-top]]) == top
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_sum_of_many_pieces_does_not_wrap(sign: int) -> None:
+    """As of so many blocks: each piece fits 53 bits, and all of them together no 64."""
+    whole = Accumulator("sum", INT64)
+    for _ in range(2_049):
+        whole.add(np.zeros(1, np.int64), 1, Value(INT64, np.array([sign << 52])))
+
+    with pytest.raises(ReadFailedError, match=str(2_049 << 52)):
+        finish(whole.states(), 1)
+    whole.add(np.zeros(2, np.int64), 1, Value(INT64, np.array([-sign << 62, -sign << 61])))
+    assert finish(whole.states(), 1).to_list() == [sign * ((2_049 << 52) - (3 << 61))]
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [

@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from crescando.engine.functions import Cause, result_type
-from crescando.engine.statement import Apply, Kind, Shape, Term
+from crescando.engine.kv import KvEngine
+from crescando.engine.scan import ScanEngine
+from crescando.engine.statement import Apply, Kind, Projection, Shape, Term
 from crescando.errors import SpecError, TypeMismatchError
 from crescando.schema import DECIMALS, DataType
+from crescando.types import FULL_RING
 from tests.engine.oracle import half_away
 from tests.engine.workbench import Bench, apply, par, table
 
@@ -307,6 +310,30 @@ def test_case_and_coalesce_hold_all_their_branches() -> None:
     assert either.type is dec(18, 2)
     assert bench.compute(either) == [250, -300]
     assert bench.compute(apply("coalesce", bench.col("a"), par(0, FLOAT64)), 0.5) == [2.5, 0.5]
+
+
+@pytest.mark.parametrize("engine", [ScanEngine, KvEngine])
+def test_what_is_too_large_for_the_type_of_all_branches_is_an_error_and_no_zero(
+    engine: type[ScanEngine] | type[KvEngine],
+) -> None:
+    bench = Bench(table(("a", MONEY), ("n", INT64)))
+    bench.engine = engine()  # type: ignore[assignment]
+    bench.engine.set_arcs([FULL_RING])
+    bench.engine.create_table(bench.schema)
+    bench.load((1, 250, 10**17), (2, None, 7), (3, None, 10**17), (4, None, None))
+    either = apply("coalesce", bench.col("a"), bench.col("n"))
+    small = apply("<", bench.col("k"), par(0, INT64))
+    output = Projection("v", either)
+
+    told = bench.failure(bench.operation(Shape(Kind.READ, 1, 1, None, (output,))))
+    assert (told.key, told.text) == ((3,), Cause.OUT_OF_RANGE.text)
+    assert sorted(bench.answer(bench.operation(Shape(Kind.READ, 1, 1, small, (output,)), 3))) == [250, 700]
+
+    (count,) = bench.write(
+        bench.operation(bench.update_shape(None, a=apply("cast", either, to=MONEY)))
+    ).counts
+    assert (count.affected, count.rejected) == (3, 1)
+    assert sorted(bench.read(None, names=("k", "a")))[2] == (3, None), "it keeps what it had"
 
 
 def test_types_that_cannot_be_are_refused() -> None:

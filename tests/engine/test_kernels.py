@@ -122,6 +122,19 @@ def test_several_columns_are_joined_as_one(
     assert set(pairs) == expected
 
 
+@pytest.mark.parametrize("far", [1, 1 << 40])
+def test_ranges_of_all_numbers_leave_nothing_out(far: int, active: Kernels) -> None:
+    bounds = np.iinfo(np.int64)
+    keys = [np.arange(6) % 2 * far, np.array([bounds.min, -7, -1, 0, 12, bounds.max])]
+    low, high = np.array([0, far]), np.full(2, bounds.max)
+    index = CompositeIndex([(low, low), (np.full(2, bounds.min), high)], np.arange(2), True)
+
+    pairs = [
+        pair for rows, found in index.probe(keys) for pair in zip(rows.tolist(), found.tolist(), strict=True)
+    ]
+    assert sorted(pairs) == [(row, row % 2) for row in range(6)]
+
+
 def _same(name: str, *arguments: Any) -> None:
     one: Callable[..., Any] = getattr(plain, name)
     other = getattr(compiled, name)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crescando.engine import holding, pieces
+from crescando.engine import holding, pieces, reader
 from crescando.engine import pinned as pins
 from crescando.engine import table as tables
 from crescando.engine.base import PinnedTables, ReadFault
@@ -275,6 +275,19 @@ def test_texts_longer_than_most_make_shorter_pieces() -> None:
     assert sum(map(len, found)) == 2_000
     assert max(sum(len(text) for _, text in rows) for rows in found) < 10 << 20
     assert len(found) >= 2
+
+
+def test_a_long_text_that_many_rows_share_fails_no_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is one of many texts, so that the mean says nothing of it."""
+    monkeypatch.setattr(reader, "ANSWER_BYTES_MAX", 1 << 20)
+    bench = Bench(table(("s", DataType.STRING)))
+    bench.load(*((k, "x" * 20_000 if k % 5 == 0 else f"{k}") for k in range(1_000)))
+    pin = bench.engine.pin([1])
+    read = Read(bench.read_shape(None), (), FULL_RING, 4, None, ())
+    found = read_all(pin, read, 4 << 20)
+    assert not isinstance(found, ReadFault)
+    assert sum(map(len, found)) == 1_000
+    assert len(found) > 1
 
 
 def test_positions_at_the_end_of_the_ring_are_in_the_last_strip() -> None:
