@@ -33,6 +33,7 @@ ADMIN = "admin"
 """The client as which the command line asks; ``crescando certs init`` makes its file."""
 
 WATCH_S = 2.0
+LOOK_S = 0.05
 
 _CLEAR = "\x1b[H\x1b[2J"
 
@@ -47,7 +48,7 @@ def add_to(commands: Any) -> None:
     )
     up.add_argument("-f", "--file", type=Path, default=FILE, help=f"the cluster file (default: {FILE})")
     up.add_argument("-d", "--detach", action="store_true", help="return when it is ready; end it with `down`")
-    up.add_argument("--timeout", type=float, default=None, help="seconds that it may take to be ready")
+    up.add_argument("--timeout", type=seconds, default=None, help="seconds that it may take to be ready")
     up.add_argument("--node", metavar="NAME", help="start only this process, in the foreground")
     up.add_argument(
         "--found",
@@ -63,7 +64,7 @@ def add_to(commands: Any) -> None:
 
     status = commands.add_parser("status", help="say how a cluster and each of its nodes are")
     add_file(status)
-    status.add_argument("--watch", nargs="?", type=float, const=WATCH_S, metavar="SECONDS", help="go on")
+    status.add_argument("--watch", nargs="?", type=seconds, const=WATCH_S, metavar="SECONDS", help="go on")
     status.set_defaults(run=_status)
 
     doctor = commands.add_parser(
@@ -99,6 +100,14 @@ def _doctor(parsed: argparse.Namespace) -> int:
     return 0 if is_well else 1
 
 
+def seconds(text: str) -> float:
+    """Read a length of time."""
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError("must be a number of seconds, at least 0")
+    return value
+
+
 def add_file(command: argparse.ArgumentParser) -> None:
     """Add what every command that looks at a cluster takes."""
     command.add_argument(
@@ -118,7 +127,9 @@ def _up(parsed: argparse.Namespace) -> int:
     file = read_cluster_file(parsed.file)
     timeout_s = READY_S if parsed.timeout is None else parsed.timeout
     if parsed.node is not None:
-        return _one_node(file, parsed)
+        if parsed.detach:
+            raise SpecError("a node runs in the foreground: leave out -d, or have a service manager start it")
+        return _one_node(file, parsed, timeout_s)
     if parsed.found:
         raise SpecError("--found goes with --node; without it the whole cluster begins anyway")
     if parsed.detach:
@@ -135,45 +146,68 @@ def _up(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _one_node(file: ClusterFile, parsed: argparse.Namespace) -> int:
+def _one_node(file: ClusterFile, parsed: argparse.Namespace, timeout_s: float) -> int:
     from crescando.nodes.running import make_node, run_node
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     # Nobody remembers the former lives: the calendar gives a number above all of them.
-    node = make_node(file, parsed.node, 1 if parsed.found else int(time.time()))
+    node = make_node(file, parsed.node, 1 if parsed.found else time.time_ns() // 1_000_000)
     return run_node(
         node,
         ready=lambda: _say(f"{node.me} takes part, at {file.seat(parsed.node).address}"),
         failed=lambda why: print(f"crescando: {node.me}: {why}", file=sys.stderr),
+        ready_s=timeout_s,
     )
 
 
 def _detached(file: ClusterFile, timeout_s: float) -> int:
     """Start a launcher of its own session, and return when it is ready."""
-    from crescando.nodes.launcher import FOLDER, find_running
+    from crescando.nodes.runs import FOLDER, find_running, make_folder
 
-    folder = FOLDER / file.name
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "launcher.log").open("w+b") as log:
+    folder = make_folder(FOLDER, file.name)
+    # At its end, wherever that is: it may be cut.
+    with (folder / "launcher.log").open("a+b") as log:
+        log.truncate(0)
         command = [sys.executable, "-m", "crescando", "up", "-f", str(file.path), "--timeout", str(timeout_s)]
         launcher = subprocess.Popen(  # Our own module.
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
-        while launcher.poll() is None:
-            running = find_running(file.name)
-            if running is not None and running.pid == launcher.pid and running.is_ready:
-                _say(f"the cluster {file.name!r} is ready: {url_of(file)}")
-                return 0
-            time.sleep(0.05)
+        try:
+            while launcher.poll() is None:
+                running = find_running(file.name)
+                if running is not None and running.pid == launcher.pid and running.is_ready:
+                    _say(f"the cluster {file.name!r} is ready: {url_of(file)}")
+                    return 0
+                time.sleep(LOOK_S)
+        except BaseException:
+            # Whoever was told of no cluster is not to have one.
+            _end(launcher, folder)
+            raise
         # The folder is gone, and what was written into it is still open here.
         log.seek(0)
         print(log.read().decode(errors="replace").strip(), file=sys.stderr)
-    return launcher.returncode or 2
+    return max(launcher.returncode, 0) or 2
+
+
+def _end(launcher: subprocess.Popen[bytes], folder: Path) -> None:
+    """End a launcher and its nodes, and see that its folder is gone: it may not have come that far."""
+    from crescando.nodes.running import END_S
+    from crescando.nodes.runs import is_held, remove
+
+    launcher.terminate()
+    try:
+        launcher.wait(2 * END_S)
+    except subprocess.TimeoutExpired:
+        # Its nodes end by themselves.
+        launcher.kill()
+        launcher.wait()
+    if not is_held(folder):
+        remove(folder)
 
 
 def _down(parsed: argparse.Namespace) -> int:
     from crescando.clusterfile import read_cluster_file
-    from crescando.nodes.launcher import end_running, find_running
+    from crescando.nodes.runs import end_running, find_running
 
     name = None if parsed.file is None else read_cluster_file(parsed.file).name
     running = find_running(name)
@@ -186,14 +220,19 @@ def _down(parsed: argparse.Namespace) -> int:
 
 @contextmanager
 def demonstrated(table: str) -> Iterator[tuple[Store[Any], int, Callable[[ProcessId], None]]]:
-    """Open the store of the cluster that was started here, and have a table's name free before and after.
+    """Open the store of the cluster that was started here, for somebody who makes a table.
 
     Yields
     ------
     tuple
         The store, how many copies of each row it keeps, and what kills a process of it.
+
+    Raises
+    ------
+    SpecError
+        If no cluster runs here, or has a table of that name, which is somebody's.
     """
-    from crescando.nodes.launcher import find_running
+    from crescando.nodes.runs import find_running
 
     running = find_running()
     if running is None:
@@ -209,11 +248,17 @@ def demonstrated(table: str) -> Iterator[tuple[Store[Any], int, Callable[[Proces
 
     with connected(file, Path(running.folder)) as store:
         if table in store.tables():
-            store.drop_table(table)
+            raise SpecError(
+                f"the cluster has a table {table!r}, which the demo would take away; drop it yourself, "
+                "or run the demo on another cluster"
+            )
         # Its sessions begin with the first question, which must not be asked under load.
         store.cluster.status()
-        yield store, file.spec.replication, kill
-        store.drop_table(table)
+        try:
+            yield store, file.spec.replication, kill
+        finally:
+            if table in store.tables():
+                store.drop_table(table)
 
 
 @contextmanager
@@ -254,7 +299,7 @@ def find_file(given: Path | None) -> tuple[ClusterFile, Path]:
         If there is none.
     """
     from crescando.clusterfile import read_cluster_file
-    from crescando.nodes.launcher import find_running
+    from crescando.nodes.runs import find_running
 
     if given is not None:
         return read_cluster_file(given), Path.cwd()

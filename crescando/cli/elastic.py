@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from crescando.cli.clusters import WATCH_S, add_file, connected, find_file
+from crescando.cli.clusters import WATCH_S, add_file, connected, find_file, seconds
 from crescando.errors import DeadlineError, SpecError
 from crescando.types import KeyRange, ProcessId
 
@@ -56,7 +56,7 @@ def add_to(commands: Any) -> None:
     events = _command(commands, "events", _events, "show what happened to the cluster, and what happens")
     events.add_argument("--after", type=int, default=-1, help="a position; by default from the beginning")
     top = _command(commands, "top", _top, "show what every node does, again and again")
-    top.add_argument("--every", type=float, default=WATCH_S, metavar="SECONDS")
+    top.add_argument("--every", type=seconds, default=WATCH_S, metavar="SECONDS")
     top.add_argument("--times", type=int, default=0, help="how often; by default until Ctrl-C")
 
 
@@ -71,7 +71,7 @@ def _command(
 
 def _move(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
     parser = _command(commands, name, _change, text)
-    parser.add_argument("--timeout", type=float, default=MOVE_S, help="seconds to follow it")
+    parser.add_argument("--timeout", type=seconds, default=MOVE_S, help="seconds to follow it")
     return parser
 
 

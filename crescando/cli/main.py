@@ -7,9 +7,10 @@ and imported when a command needs it, so that ``--help`` is quick.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 
 from crescando.cli import certs, clusters, elastic
@@ -29,13 +30,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 if all went well, 1 if a check failed, 2 if it could not be run.
+        0 if all went well, 1 if a check failed, 2 if it could not be run; `docs/operations.md` has all.
     """
     parsed = _parser().parse_args(arguments)
     try:
         status: int = parsed.run(parsed)
+        sys.stdout.flush()
         return status
-    except CrescandoError as error:
+    except BrokenPipeError:
+        # What is still to be written must not be tried again at the end.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except (CrescandoError, OSError) as error:
         print(f"crescando: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

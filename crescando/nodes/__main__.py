@@ -2,7 +2,7 @@
 
 Rules of the file: one JSON line on standard output when the process takes part,
 or has failed; the node ends on SIGTERM, and when its standard input ends, since
-then nobody is left who could end it.
+then nobody is left who could end it. Then it does not matter how.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Sequence
 
 from crescando.clusterfile import read_cluster_file
 from crescando.errors import CrescandoError
-from crescando.nodes.running import FAILED, make_node, run_node
+from crescando.nodes.running import END_S, FAILED, make_node, run_node
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parent() -> threading.Event:
-    """Give an event that is set when whoever started this process is gone."""
+    """Give an event that is set when whoever started this process is gone; who hangs then is ended."""
     gone = threading.Event()
 
     def wait() -> None:
@@ -62,6 +63,8 @@ def _parent() -> threading.Event:
         while os.read(0, 4096):
             pass
         gone.set()
+        time.sleep(END_S)
+        os._exit(FAILED)
 
     threading.Thread(target=wait, name="crescando-parent", daemon=True).start()
     return gone

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from crescando import wire
 from crescando.clusterfile import ClusterFile
@@ -27,6 +29,22 @@ from crescando.types import ProcessId
 
 ANSWER_S = 6.0
 """How long a node may take to answer: a little longer than a handshake may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a node said, and when that was.
+
+    Attributes
+    ----------
+    described : Described
+    asked_s, told_s : float
+        Of this host's calendar: it was said in between.
+    """
+
+    described: Described
+    asked_s: float
+    told_s: float
 
 
 class Asking:
@@ -82,7 +100,7 @@ class Asking:
 
 def describe_all(
     file: ClusterFile, credentials: FileCredentials, nodes: Iterable[str]
-) -> Mapping[str, Described | str]:
+) -> Mapping[str, Heard | str]:
     """Ask nodes of a cluster file, all at once.
 
     Parameters
@@ -95,7 +113,7 @@ def describe_all(
 
     Returns
     -------
-    mapping of str to Described or str
+    mapping of str to Heard or str
         What each said of itself, or why it said nothing.
     """
     loop = LoopThread("crescando-asking", new_event_loop())
@@ -103,7 +121,7 @@ def describe_all(
     me = ProcessId(client.role, client.node, 1 + random.SystemRandom().getrandbits(52))
     book = AddressBook(places_of(file.seats))
 
-    async def ask_all() -> dict[str, Described | str]:
+    async def ask_all() -> dict[str, Heard | str]:
         transport = SocketTransport(
             loop.loop,
             codec=(wire.encode, wire.decoder_for),
@@ -114,8 +132,14 @@ def describe_all(
         asking = Asking(Asker(me), transport, loop)
         asking.start()
         wanted = list(nodes)
-        answers = await asyncio.gather(*(asking.ask(node_of(node)) for node in wanted))
-        found: dict[str, Described | str] = {}
+
+        async def hear(node: str) -> Heard | None:
+            asked_s = time.time()
+            told = await asking.ask(node_of(node))
+            return None if told is None else Heard(told, asked_s, time.time())
+
+        answers = await asyncio.gather(*map(hear, wanted))
+        found: dict[str, Heard | str] = {}
         for node, answer in zip(wanted, answers, strict=True):
             fault = transport.error_of(node_of(node))
             found[node] = answer or (fault.reason if fault is not None else "it does not answer")

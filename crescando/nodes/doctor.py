@@ -1,8 +1,9 @@
 """What is wrong, or will be, with a cluster and its host: each finding with what mends it.
 
 Rules of the file: nothing is changed and nothing is started. What cannot be
-looked at from here is a finding too. A finding is a *fault* if the cluster
-cannot run with it, a *warning* if it can, for now.
+looked at from here is a finding too; what belongs to other hosts is looked at
+there. A finding is a *fault* if the cluster cannot run with it, a *warning* if it
+can, for now.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from crescando.clusterfile import ClusterFile
+from crescando.clusterfile import ClusterFile, Seat
 from crescando.errors import CrescandoError
 from crescando.nodes.files import certificate_for, client_credentials, file_of
 from crescando.nodes.health import Health, look
@@ -197,11 +198,14 @@ def _certificates(file: ClusterFile) -> Iterator[Finding]:
         return
     has_authority = (folder / AUTHORITY_KEY_FILE).exists()
     n_good = 0
+    elsewhere = []
     now = datetime.datetime.now(datetime.UTC)
     for seat in file.seats:
         path = file_of(folder, seat.role, seat.node)
         if not path.exists():
-            if not has_authority:
+            if not _is_here(seat):
+                elsewhere.append(seat.node)
+            elif not has_authority:
                 yield Finding(what, "fault", f"{path} is missing", _said_mend(file, seat.node))
             # Else it is issued when the node starts.
             continue
@@ -223,6 +227,10 @@ def _certificates(file: ClusterFile) -> Iterator[Finding]:
             n_good += 1
     if n_good:
         yield Finding(what, "good", f"{n_good} nodes' files in {folder}")
+    if elsewhere:
+        yield Finding(
+            what, "good", f"the files of {', '.join(elsewhere)} are not here, and neither are their addresses"
+        )
     elif has_authority:
         yield Finding(what, "good", f"the authority is in {folder}; nodes' files are made when they start")
 
@@ -290,12 +298,26 @@ def _agreement(health: Health) -> Iterator[Finding]:
         yield Finding("clocks", "good", f"no node's differs by more than {CLOCK_S:.0f} s")
 
 
+def _is_here(seat: Seat) -> bool:
+    """Say whether a process is to listen on this host, as far as its address tells."""
+    with socket.socket(_family(seat), socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((seat.host, 0))
+        except OSError:
+            return False
+    return True
+
+
+def _family(seat: Seat) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in seat.host else socket.AF_INET
+
+
 def _free_ports(file: ClusterFile) -> Iterator[Finding]:
     """Tell of ports that somebody else has, while no node answers."""
     n_free = 0
-    for seat in file.seats:
-        family = socket.AF_INET6 if ":" in seat.host else socket.AF_INET
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
+    here = [seat for seat in file.seats if file.listen or _is_here(seat)]
+    for seat in here:
+        with socket.socket(_family(seat), socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((file.listen or seat.host, seat.port))
@@ -304,10 +326,9 @@ def _free_ports(file: ClusterFile) -> Iterator[Finding]:
                     "ports",
                     "fault",
                     f"{seat.node} cannot listen at {seat.address}: {error.strerror}",
-                    f"end what listens there, or choose another address in {file.path}; "
-                    "an address of another host is looked at there",
+                    f"end what listens there, or choose another address in {file.path}",
                 )
             else:
                 n_free += 1
     if n_free:
-        yield Finding("ports", "good", f"no node runs; {n_free} of {len(file.seats)} ports are free here")
+        yield Finding("ports", "good", f"no node runs; {n_free} of {len(here)} ports are free here")

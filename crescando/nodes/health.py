@@ -6,14 +6,13 @@ wrong shows also when nothing can be ordered any more.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from crescando.clusterfile import ClusterFile, Seat
 from crescando.errors import RemoteProtocolError
-from crescando.nodes.asking import describe_all
+from crescando.nodes.asking import Heard, describe_all
 from crescando.roles.description import Described, Hosts
 from crescando.routing.rubberband.config import Rubberband
 from crescando.transport.credentials import FileCredentials
@@ -125,9 +124,8 @@ class Health:
 
 def look(file: ClusterFile, credentials: FileCredentials) -> Health:
     """Ask every node of a cluster file how it is."""
-    began_s = time.time()
     told = describe_all(file, credentials, [seat.node for seat in file.seats])
-    nodes = tuple(_health_of(seat, told[seat.node], began_s, time.time()) for seat in file.seats)
+    nodes = tuple(_health_of(seat, told[seat.node]) for seat in file.seats)
     leads = [node.host.lead for node in nodes if node.host is not None and node.host.lead is not None]
     return Health(
         name=file.name,
@@ -137,9 +135,10 @@ def look(file: ClusterFile, credentials: FileCredentials) -> Health:
     )
 
 
-def _health_of(seat: Seat, told: Described | str, began_s: float, ended_s: float) -> NodeHealth:
-    if isinstance(told, str):
-        return NodeHealth(seat, None, f"does not answer: {told}")
+def _health_of(seat: Seat, heard: Heard | str) -> NodeHealth:
+    if isinstance(heard, str):
+        return NodeHealth(seat, None, f"does not answer: {heard}")
+    told = heard.described
     host = told.hosts[-1] if told.hosts else None
     if host is None:
         fault = "waits for others"
@@ -147,15 +146,16 @@ def _health_of(seat: Seat, told: Described | str, began_s: float, ended_s: float
         fault = f"has stopped: {host.reason}"
     else:
         fault = "" if host.is_ready else "finds no router that leads"
-    # Within the time that asking took, nobody can say.
-    ahead_s = max(0.0, told.now_s - ended_s) - max(0.0, began_s - told.now_s)
+    # Within the time that asking this one took, nobody can say.
+    ahead_s = max(0.0, told.now_s - heard.told_s) - max(0.0, heard.asked_s - told.now_s)
     return NodeHealth(seat, host, fault, told, ahead_s)
 
 
-def _newest(told: Mapping[str, Described | str]) -> Rubberband | None:
+def _newest(told: Mapping[str, Heard | str]) -> Rubberband | None:
     found: tuple[int, bytes] = (-1, b"")
-    for described in told.values():
-        if isinstance(described, Described) and described.config:
+    for heard in told.values():
+        if isinstance(heard, Heard) and heard.described.config:
+            described = heard.described
             position = max(
                 (host.position for host in described.hosts if host.process.role == "router"), default=-1
             )

@@ -1,18 +1,16 @@
 """The reference launcher: every process of a cluster file as a node on this host.
 
 Rules of the file: a cluster that runs has a folder of its own, locked by its
-launcher for as long as it lives; whoever else wants something of it reads the
-record in there. Every child leads a process group, so that nothing it started
-outlives it, and ends by itself when its launcher is gone. Nothing is left
-behind: no process, no port, no file.
+launcher for as long as it lives (`runs`). Every child leads a process group, so
+that nothing it started outlives it, and ends by itself when its launcher is gone.
+Nothing is left behind: no process, no port, no file. Once the cluster is ready, a
+disk that is full and a terminal that is gone are no reason to end it: it needs neither.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import selectors
-import shutil
 import signal
 import socket
 import subprocess
@@ -22,26 +20,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
 from crescando.clusterfile import ClusterFile, Seat
 from crescando.errors import CrescandoError, DeadlineError, SpecError
 from crescando.nodes.files import certificate_for
-from crescando.nodes.running import READY_S
+from crescando.nodes.logs import cut_logs, last_lines
+from crescando.nodes.running import END_S, READY_S
+from crescando.nodes.runs import FOLDER, LOOK_S, Running, remove, take, write_record
 from crescando.roles.following import LEFT
 from crescando.warming import compiling
-
-FOLDER = Path(".crescando")
-"""Where clusters that run keep their records, in the folder in which they were started."""
-
-_LOCK, _RECORD = "lock", "run.json"
-
-END_S = 10.0
-"""How long a node may take to end before it is killed."""
-
-LOOK_S = 0.05
 
 RESTART_S = 1.0
 """The pause before a node is started again; doubled each time that it does not live for long."""
@@ -49,35 +39,12 @@ RESTART_S = 1.0
 RESTART_S_MAX = 60.0
 LIVES_LONG_S = 30.0
 
+LOGS_S = 10.0
+"""How often logs are looked at."""
+
 _LOG_LINES = 12
 
 Tell = Callable[[str], object]
-
-
-class Running(msgspec.Struct, frozen=True):
-    """The record of a cluster that runs.
-
-    Attributes
-    ----------
-    name : str
-    file : str
-        The cluster file, absolute.
-    folder : str
-        Where paths in it are relative to.
-    pid : int
-        The launcher.
-    nodes : dict
-        The process id of each node that runs.
-    is_ready : bool
-        Whether every node has taken part.
-    """
-
-    name: str
-    file: str
-    folder: str
-    pid: int
-    nodes: dict[str, int]
-    is_ready: bool = False
 
 
 @dataclass
@@ -99,7 +66,6 @@ class _Again:
 
     at_s: float
     pause_s: float = RESTART_S
-    incarnation: int = 1
 
 
 class Launcher:
@@ -135,6 +101,7 @@ class Launcher:
         self._selector = selectors.DefaultSelector()
         self._is_ready = False
         self._is_told = False
+        self._logs_s = 0.0
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -147,11 +114,8 @@ class Launcher:
         CrescandoError
             If a node cannot begin: the text ends with what it said last.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / _LOCK).open("w") as lock:
-            if not _try_lock(lock):
-                raise SpecError(f"the cluster {self.file.name!r} runs already; end it with: crescando down")
-            before = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        with take(self.folder, self.file.name):
+            before = {number: signal.signal(number, self._stop) for number in _ending()}
             try:
                 self._start()
                 yield
@@ -169,18 +133,23 @@ class Launcher:
     # The beginning.
 
     def _start(self) -> None:
-        _check_ports(self.file)
-        certificates = {seat.node: certificate_for(self.file, seat) for seat in self.file.seats}
-        self._warm()
-        for seat in self.file.seats:
-            self._spawn(seat, certificates[seat.node], 1 if seat.is_founding else 2)
-        self._write_record()
+        try:
+            # From here on `down` finds it.
+            self._write_record()
+            _check_ports(self.file)
+            certificates = {seat.node: certificate_for(self.file, seat) for seat in self.file.seats}
+            self._warm()
+            for seat in self.file.seats:
+                self._spawn(seat, certificates[seat.node], 1 if seat.is_founding else 2)
+            self._write_record()
+        except OSError as error:
+            raise CrescandoError(f"the cluster {self.file.name!r} cannot be started: {error}") from error
 
     def _warm(self) -> None:
         """Have the kernels compiled once, if they are not; nobody waits for it."""
         command = compiling() if self.file.spec.engine == "scan" else None
         if command is not None:
-            self._tell("compiling the kernels in the background; until then scans are slower")
+            self._say("compiling the kernels in the background; until then scans are slower")
             self._compiler = subprocess.Popen(  # Our own module.
                 command,
                 stdin=subprocess.DEVNULL,
@@ -233,8 +202,19 @@ class Launcher:
         """Look after the nodes until somebody ends the cluster (SIGTERM, Ctrl-C)."""
         while not self._is_told and not until():
             self._look(LOOK_S)
-            self._reap()
-            self._start_again()
+            if self._reap() | self._start_again():
+                try:
+                    self._write_record()
+                except SpecError as error:
+                    self._say(f"the record of the run is not up to date: {error}")
+            if time.monotonic() > self._logs_s:
+                self._logs_s = time.monotonic() + LOGS_S
+                cut_logs(self.folder)
+
+    def _say(self, line: str) -> None:
+        # Whoever reads it may have left, and a log's disk may be full.
+        with suppress(OSError):
+            self._tell(line)
 
     def _look(self, limit_s: float) -> None:
         """Take what the nodes say."""
@@ -242,6 +222,9 @@ class Launcher:
             stream: Any = key.fileobj
             child = self._children[key.data]
             data = stream.read()
+            if data is None:
+                # Nothing yet, after all.
+                continue
             if not data:
                 self._selector.unregister(stream)
                 continue
@@ -254,21 +237,22 @@ class Launcher:
             said = msgspec.json.decode(line, type=dict[str, str])
         except msgspec.MsgspecError:
             # Some library's, and no reason to end a cluster.
-            self._tell(f"{child.seat.node} prints: {line.decode(errors='replace')}")
+            self._say(f"{child.seat.node} prints: {line.decode(errors='replace')}")
             return
         if "ready" in said:
             child.is_ready = True
-            self._tell(f"{said['ready']} takes part, at {child.seat.address}")
+            self._say(f"{said['ready']} takes part, at {child.seat.address}")
         child.fault = said.get("failed", "")
 
-    def _reap(self) -> None:
-        for node, child in list(self._children.items()):
-            if child.process.poll() is None:
-                continue
+    def _reap(self) -> bool:
+        """Note who has ended; says whether anybody has."""
+        ended = [child for child in self._children.values() if child.process.poll() is not None]
+        for child in ended:
+            node = child.seat.node
             self._look(0.0)
             self._forget(child)
             del self._children[node]
-            self._tell(f"{node} has ended: {self._last_words(child)}")
+            self._say(f"{node} has ended: {self._last_words(child)}")
             # Whoever was asked to leave is not wanted any more.
             if self.file.restart and not child.fault.startswith(LEFT):
                 again = self._again.setdefault(node, _Again(0.0))
@@ -276,22 +260,22 @@ class Launcher:
                 if now_s - child.started_s > LIVES_LONG_S:
                     again.pause_s = RESTART_S
                 again.at_s, again.pause_s = now_s + again.pause_s, min(2 * again.pause_s, RESTART_S_MAX)
-            self._write_record()
+        return bool(ended)
 
-    def _start_again(self) -> None:
+    def _start_again(self) -> bool:
+        """Start whose pause is over; says whether anybody was."""
+        n_before = len(self._children)
         for node, again in self._again.items():
             if node not in self._children and time.monotonic() >= again.at_s:
                 seat = self.file.seat(node)
                 try:
-                    certificate = certificate_for(self.file, seat)
-                except CrescandoError as error:
-                    self._tell(f"{node} cannot be started again yet: {error}")
+                    self._spawn(seat, certificate_for(self.file, seat), self._incarnations[node] + 1)
+                except (CrescandoError, OSError) as error:
+                    self._say(f"{node} cannot be started again yet: {error}")
                     again.at_s = time.monotonic() + RESTART_S_MAX
-                    continue
-                incarnation = self._incarnations[node] + 1
-                self._tell(f"{node} is started again, as its life {incarnation}")
-                self._spawn(seat, certificate, incarnation)
-                self._write_record()
+                else:
+                    self._say(f"{node} is started again, as its life {self._incarnations[node]}")
+        return len(self._children) > n_before
 
     def _last_words(self, child: _Child) -> str:
         status = child.process.poll()
@@ -299,8 +283,7 @@ class Launcher:
             return child.fault
         if status is not None and status < 0:
             return f"killed by signal {-status}"
-        log = self.folder / f"{child.seat.node}.log"
-        lines = log.read_text(errors="replace").strip().splitlines()[-_LOG_LINES:] if log.exists() else []
+        lines = last_lines(self.folder / f"{child.seat.node}.log", _LOG_LINES)
         return "\n  ".join((f"exit status {status}", *lines))
 
     def _write_record(self) -> None:
@@ -312,9 +295,7 @@ class Launcher:
             nodes={node: child.process.pid for node, child in self._children.items()},
             is_ready=self._is_ready,
         )
-        draft = self.folder / f"{_RECORD}.new"
-        draft.write_bytes(msgspec.json.encode(record))
-        draft.replace(self.folder / _RECORD)
+        write_record(self.folder, record)
 
     # The end.
 
@@ -331,10 +312,7 @@ class Launcher:
             _end_group(self._compiler)
         self._children.clear()
         self._selector.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
-        # Others may run beside it.
-        with suppress(OSError):
-            self.folder.parent.rmdir()
+        remove(self.folder)
 
     def _forget(self, child: _Child) -> None:
         """End what is left of a child's process group, and the pipes to it."""
@@ -345,6 +323,12 @@ class Launcher:
                     self._selector.unregister(stream)
                 with suppress(BrokenPipeError):
                     stream.close()
+
+
+def _ending() -> tuple[int, ...]:
+    """Give the signals that end a cluster; not the end of a terminal that it is to outlive (nohup)."""
+    outlives = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return (signal.SIGTERM, signal.SIGINT) if outlives else (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
@@ -367,79 +351,3 @@ def _check_ports(file: ClusterFile) -> None:
                     f"{seat.node} cannot listen at {seat.address}: {error.strerror}; "
                     f"end what listens there, or choose another address in {file.path}"
                 ) from error
-
-
-def _try_lock(lock: IO[str]) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-# What others can ask of a cluster that runs.
-
-
-def find_running(name: str | None = None, *, folder: Path = FOLDER) -> Running | None:
-    """Give the record of the cluster that runs here, if one does.
-
-    Raises
-    ------
-    SpecError
-        If several do, and no name says which.
-    """
-    found = []
-    for record in sorted(folder.glob(f"*/{_RECORD}")):
-        with suppress(OSError, msgspec.MsgspecError):
-            running = msgspec.json.decode(record.read_bytes(), type=Running)
-            if name in (None, running.name) and _is_held(record.parent / _LOCK):
-                found.append(running)
-    if len(found) > 1:
-        names = ", ".join(running.name for running in found)
-        raise SpecError(f"several clusters run here: {names}; say which with -f FILE")
-    return found[0] if found else None
-
-
-def end_running(running: Running, timeout_s: float = 3 * END_S, *, folder: Path = FOLDER) -> None:
-    """End a cluster that runs here, and wait until nothing of it is left.
-
-    Raises
-    ------
-    DeadlineError
-        If it takes longer.
-    """
-    # The lock is held, so the number is its launcher's.
-    with suppress(ProcessLookupError):
-        os.kill(running.pid, signal.SIGTERM)
-    deadline_s = time.monotonic() + timeout_s
-    while _is_held(folder / running.name / _LOCK):
-        if time.monotonic() > deadline_s:
-            raise DeadlineError(
-                f"the launcher, process {running.pid}, has not ended within {timeout_s:.0f} s; kill it: "
-                "its nodes end by themselves"
-            )
-        time.sleep(LOOK_S)
-    # Nothing is left but the end of its interpreter.
-    while is_alive(running.pid) and time.monotonic() < deadline_s:
-        time.sleep(LOOK_S)
-
-
-def is_alive(pid: int) -> bool:
-    """Say whether a process runs; one that has ended, and nobody has asked how, does not."""
-    try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except ProcessLookupError:
-        return False
-    except OSError:
-        # Not everywhere is there a /proc.
-        return True
-
-
-def _is_held(path: Path) -> bool:
-    """Say whether a launcher that lives holds a lock."""
-    try:
-        with path.open("r+") as lock:
-            return not _try_lock(lock)
-    except OSError:
-        return False

@@ -192,9 +192,8 @@ class Node:
             time.sleep(LOOK_S)
         if self.ended.is_set():
             raise CrescandoError(f"{self.me} has stopped: {self.reason}")
-        raise DeadlineError(
-            f"{self.me} takes no part after {timeout_s:.0f} s; no majority of routers answers"
-        )
+        why = "no majority of routers answers" if self._beginning.done() else "it waits for others"
+        raise DeadlineError(f"{self.me} takes no part after {timeout_s:.0f} s; {why}")
 
     @property
     def reason(self) -> str:

@@ -13,6 +13,7 @@ from crescando.clusterfile import ClusterFile
 from crescando.errors import CrescandoError
 from crescando.nodes.files import certificate_for
 from crescando.nodes.node import Node
+from crescando.roles.following import LEFT
 from crescando.transport.credentials import FileCredentials
 
 ENDED, FAILED, STOPPED = 0, 2, 3
@@ -20,6 +21,9 @@ ENDED, FAILED, STOPPED = 0, 2, 3
 
 READY_S = 120.0
 """How long a node may take to take part: of a cluster on several hosts the last one decides."""
+
+END_S = 10.0
+"""How long a node may take to end before it is killed, or kills itself."""
 
 LOOK_S = 0.05
 
@@ -67,6 +71,7 @@ def run_node(
     ready: Callable[[], object],
     failed: Callable[[str], object],
     parent: threading.Event | None = None,
+    ready_s: float = READY_S,
 ) -> int:
     """Run a node until it is told to end, or stops.
 
@@ -79,11 +84,13 @@ def run_node(
         Called with the reason, if it cannot begin or stops by itself.
     parent : threading.Event, optional
         Set when nobody is left who wants the node.
+    ready_s : float
+        How long it may take to take part.
 
     Returns
     -------
     int
-        `ENDED`, `FAILED` or `STOPPED`.
+        `ENDED`, also if it left the cluster because somebody had it leave; `FAILED` or `STOPPED`.
     """
     is_told = threading.Event()
 
@@ -98,7 +105,7 @@ def run_node(
 
     try:
         node.start()
-        if node.wait_ready(READY_S, is_over):
+        if node.wait_ready(ready_s, is_over):
             calm_collector()
             ready()
         while not is_over() and not node.ended.is_set():
@@ -113,4 +120,5 @@ def run_node(
     if is_over():
         return ENDED
     failed(reason)
-    return STOPPED
+    # Whoever starts nodes again is not to start this one.
+    return ENDED if reason.startswith(LEFT) else STOPPED

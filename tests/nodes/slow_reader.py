@@ -25,7 +25,7 @@ from crescando import col
 from crescando.cli.main import main as command
 from crescando.client.table import Table
 from crescando.errors import OperationError
-from crescando.nodes.launcher import find_running
+from crescando.nodes.runs import find_running
 from crescando.roles.limits import StorageLimits
 from tests.nodes.clusters import PATIENCE_S, until, write_cluster
 

@@ -21,7 +21,7 @@ from crescando.certificates import Authority
 from crescando.cli.main import main
 from crescando.clusterfile import ClusterFile
 from crescando.errors import CredentialsError, DeadlineError, SessionRefusedError, SpecError
-from crescando.nodes.launcher import Running, find_running, is_alive
+from crescando.nodes.runs import Running, find_running, is_alive
 from tests.nodes.clusters import PATIENCE_S, free_ports, listens, until, write_cluster
 
 # One cluster for all of them, which change it: they belong to one worker, in their order.
@@ -243,10 +243,18 @@ def test_the_demo_runs_on_real_processes(
     file: ClusterFile, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("rich")
+    with crescando.connect(url(file), tls=folder / "certs") as store:
+        store.create_table("flights", like={"mine": [1]}, primary_key="mine")
+        assert main(["demo", "--cluster", "--quick"]) == 2
+        assert "has a table 'flights', which the demo would take away" in capsys.readouterr().err
+        store.drop_table("flights")
+
     # Whether enough is in flight to kill anybody is the machine's matter; what is told must be right anyway.
     main(["demo", "--cluster", "--quick", "--operations", "1200", "--json"])
 
-    told = json.loads(capsys.readouterr().out)
+    output, errors = capsys.readouterr()
+    assert output, errors
+    told = json.loads(output)
     assert (told["checked"], told["unanswered"], told["order_faults"]) == (1200, 0, 0)
     assert (told["writes_lost"], told["answers_differ"]) == (0, 0)
     assert told["replicas"] > 0

@@ -12,6 +12,7 @@ import pytest
 from crescando.certificates import Authority
 from crescando.clusterfile import ClusterFile, read_cluster_file
 from crescando.nodes import doctor, health
+from crescando.nodes.asking import Heard
 from crescando.nodes.doctor import Finding, examine
 from crescando.nodes.looks import VERSION
 from crescando.roles.description import Described, Hosts
@@ -113,12 +114,38 @@ def test_nodes_of_other_versions_and_with_other_clocks_are_named(
         host = Hosts(process, True, True, "", process, 1, {})
         return Described(version, 1, now_s, (host,), (), b"", ())
 
-    told: dict[str, Described | str] = {seat.node: described(VERSION, 0.0) for seat in file.seats}
-    told |= {"s1": described("0.0.1", 0.0), "s2": described(VERSION, -60.0), "s3": "nobody there"}
+    now_s = datetime.datetime.now().timestamp()
+
+    def heard(version: str, ahead_s: float, ago_s: float = 0.0) -> Heard:
+        return Heard(described(version, ahead_s - ago_s), now_s - ago_s, now_s - ago_s + 0.1)
+
+    told: dict[str, Heard | str] = {seat.node: heard(VERSION, 0.0) for seat in file.seats}
+    told |= {"s1": heard("0.0.1", 0.0), "s2": heard(VERSION, -60.0), "s3": "nobody there"}
+    # While another one was waited for, some seconds have passed.
+    told["r1"] = heard(VERSION, 4.0, ago_s=6.0)
     monkeypatch.setattr(health, "describe_all", lambda *_: told)
 
     assert "s1 runs crescando 0.0.1" in texts(found(file, "versions"))
     assert "the clock of s2 is 60" in texts(found(file, "clocks"))
+    assert "the clock of r1 is 3.9 s ahead" in texts(found(file, "clocks"))
     assert "behind" in texts(found(file, "clocks"))
     assert "s3 at " in texts(found(file, "nodes"))
     assert doctor.CLOCK_S < 60.0
+
+
+def test_what_lies_on_other_hosts_is_no_fault_of_this_one(tmp_path: Path) -> None:
+    # Of TEST-NET-1: nobody's address.
+    file = write_cluster(tmp_path, routers=1, storages=1, supers=1)
+    file.path.write_text(file.path.read_text().replace(file.seat("s1").address, "192.0.2.7:7421"))
+    file = read_cluster_file(file.path)
+    authority = Authority(file.certificates)
+    for name in ("router/r1", "super/u1"):
+        authority.issue(name, f"node/{name.partition('/')[2]}")
+    for kept in file.certificates.glob("authority*"):
+        kept.unlink()
+
+    findings = examine(file, client="admin")
+
+    assert [finding for finding in findings if finding.grade == "fault"] == []
+    assert "the files of s1 are not here" in texts(list(findings))
+    assert "2 of 2 ports are free here" in texts(list(findings))

@@ -24,7 +24,7 @@ from crescando import col
 from crescando.client.store import Store
 from crescando.clusterfile import ClusterFile
 from crescando.engine.base import Results
-from crescando.nodes.launcher import end_running, find_running
+from crescando.nodes.runs import end_running, find_running
 from crescando.remote import RemoteCluster
 from crescando.roles.messages import ReadBasic
 from crescando.transport.link import SocketChannel

@@ -20,7 +20,7 @@ from crescando.certificates import Authority
 from crescando.client.store import Store
 from crescando.clusterfile import ClusterFile, read_cluster_file
 from crescando.errors import CrescandoError
-from crescando.nodes.launcher import Running, end_running, find_running, is_alive
+from crescando.nodes.runs import Running, end_running, find_running, is_alive
 from crescando.remote import RemoteCluster
 from crescando.roles.description import Hosts
 from crescando.routing.rubberband.config import Rubberband
