@@ -196,10 +196,15 @@ def check_outcomes(
             continue
         expected_rows = model.matching(step) if step.is_read else []
         expected_counts = (0, 0) if step.is_read else model.write(step)
-        for key, outcome in at.get(appended.position, ()):
+        told = at.get(appended.position, [])
+        if len(told) > 1:
+            found.append(f"{[key for key, _ in told]} all say they are at {appended.position}")
+        for key, outcome in told:
             seen.add(appended.position)
             if steps[key] != step:
                 found.append(f"{key} says it is at {appended.position}, where {step} stands")
+            elif key[0] != appended.message.sender:
+                found.append(f"{key} says it is at {appended.position}, where {appended.message.sender} is")
             elif isinstance(outcome, ReadOutcome):
                 if rows_of(outcome) != expected_rows:
                     found.append(

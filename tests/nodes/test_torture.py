@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,8 +15,10 @@ from crescando.client.base import ReadOutcome, WriteOutcome
 from crescando.errors import RefusedError
 from crescando.types import Position, instance_of
 from tests.nodes.clusters import PATIENCE_S, free_ports, until
+from tests.nodes.torture.__main__ import figures
+from tests.nodes.torture.bulk import Loaded, rows_of
 from tests.nodes.torture.history import Asked, History
-from tests.nodes.torture.judging import Evidence, judge
+from tests.nodes.torture.judging import Evidence, Replica, check_loads, judge
 from tests.nodes.torture.loop import Seen, run_loop
 from tests.nodes.torture.plan import FAULTS, draw_plan
 from tests.nodes.torture.relays import KINDS, Relays
@@ -43,6 +46,7 @@ def test_a_killed_process_costs_no_write_and_no_right_answer(seen: Seen) -> None
     assert seen.found.counted["written"] > 50
     assert min(seen.found.counted[f"{level}_reads"] for level in ("sequential", "snapshot", "basic")) > 5
     assert seen.found.counted["replicas"] >= 12
+    assert min(seen.found.counted[what] for what in ("loads_shown", "extracts")) > 0
     # How fast that is, is measured where nothing else runs.
     assert [hit.fault for hit, _ in seen.first_s] == ["kill_storage"]
     assert seen.first_s[0][1] < PATIENCE_S
@@ -52,7 +56,10 @@ def with_asked(evidence: Evidence, changed: Asked) -> Evidence:
     """Give the evidence with one operation seen in another way."""
     key = changed.client, changed.token
     histories = [
-        History([changed if (each.client, each.token) == key else each for each in history.asked])
+        replace(
+            history,
+            asked=[changed if (each.client, each.token) == key else each for each in history.asked],
+        )
         for history in evidence.histories
     ]
     return replace(evidence, histories=histories)
@@ -124,6 +131,82 @@ def test_an_answer_of_former_times_is_found(evidence: Evidence) -> None:
     assert any(
         "real time" in text for text in judge(with_asked(evidence, replace(last, outcome=swapped))).wrong
     )
+
+
+def loads_of(evidence: Evidence, **changes: Any) -> list[Loaded]:
+    """Give the loads, the first one that was shown seen in another way."""
+    first = next(load for load in evidence.loads if load.fate == "shown")
+    return [replace(load, **changes) if load is first else load for load in evidence.loads]
+
+
+@pytest.mark.xdist_group("a torture")
+def test_a_load_that_is_torn_doubled_or_ought_not_to_be_there_is_found(evidence: Evidence) -> None:
+    def found(loads: list[Loaded], replicas: list[Replica]) -> str:
+        return "\n".join(check_loads(loads, [], replicas, evidence.schema))
+
+    number = next(load.number for load in evidence.loads if load.fate == "shown")
+    place = next(i for i, each in enumerate(evidence.loaded) if number in {row[-1] for row in each.rows})
+    holder = evidence.loaded[place]
+    row = next(row for row in holder.rows if row[-1] == number)
+
+    def held(rows: list[tuple[int, ...]]) -> list[Replica]:
+        return [replace(each, rows=rows) if each is holder else each for each in evidence.loaded]
+
+    assert found(evidence.loads, evidence.loaded) == ""
+    assert f"lacks [{row}]" in found(evidence.loads, held([each for each in holder.rows if each != row]))
+    assert f"has [{row}] more" in found(evidence.loads, held([*holder.rows, row]))
+    assert "more" in found(loads_of(evidence, fate="dropped"), evidence.loaded)
+    assert "nobody else has" in found(loads_of(evidence, fate="conflict"), evidence.loaded)
+    # Of one that nobody knows of: all, or nothing.
+    unknown = loads_of(evidence, fate="unknown", position=-1)
+    nothing = [
+        replace(each, rows=[row for row in each.rows if row[-1] != number]) for each in evidence.loaded
+    ]
+    half = [
+        replace(each, rows=[row for row in each.rows if row[-1] != number or row[0] % 2])
+        for each in evidence.loaded
+    ]
+    assert found(unknown, evidence.loaded) == found(unknown, nothing) == ""
+    assert "lacks" in found(unknown, half)
+    assert "lacks" in found(loads_of(evidence), nothing)
+
+
+@pytest.mark.xdist_group("a torture")
+def test_an_extract_that_is_not_one_position_is_found(evidence: Evidence) -> None:
+    real = max(evidence.extracts, key=lambda each: each.position)
+    # One more load, as if there had been one.
+    load = Loaded(10**6, "shown", real.position - 1, real.asked_s - 1.0, real.asked_s)
+    whole = replace(real, loaded=(*real.loaded, *rows_of(load.number)))
+    loads = [*evidence.loads, load]
+
+    def found(loads: list[Loaded] = loads, **changes: Any) -> str:
+        changed = replace(whole, **changes)
+        history = History(list(evidence.asked), loads, [changed])
+        return "\n".join(judge(replace(evidence, histories=[history])).wrong)
+
+    assert found() == ""
+    assert "extract: at" in found(accounts=whole.accounts[1:] or ((1, 1, 1),))
+    assert "is a part of load" in found(loaded=whole.loaded[:-1])
+    assert "is missing" in found(loaded=real.loaded)
+    assert "had been told" in found(position=1)
+    assert "of nobody's load" in found(loaded=(*whole.loaded, (-1, -1)))
+    assert "which is dropped" in found([*evidence.loads, replace(load, fate="dropped")])
+    # It is shown nowhere before its own position, and may be shown whole if nobody knows.
+    assert "which is shown" in found([*evidence.loads, replace(load, position=real.position + 1)])
+    assert found([*evidence.loads, replace(load, fate="unknown", position=-1)]) == ""
+
+
+@pytest.mark.xdist_group("a torture")
+def test_two_operations_at_one_position_are_found(evidence: Evidence) -> None:
+    one, other = [each for each in evidence.asked if each.is_written][:2]
+    # It has the answer of another operation, which means the same.
+    taken = replace(other, step=one.step, outcome=one.outcome)
+    assert any("all say they are at" in text for text in judge(with_asked(evidence, taken)).wrong)
+
+
+def test_nothing_asked_for_is_nothing_shown() -> None:
+    nothing = figures([Seen(1)])
+    assert (nothing["acknowledged_writes_lost"], nothing["ok"]) == (0, False)
 
 
 def test_a_seed_is_a_plan() -> None:

@@ -27,6 +27,10 @@ HANG_MAX_S = SuperTiming().suspicion_s + 1.0
 
 def figures(seen: list[Seen]) -> dict[str, object]:
     """Give what all loops showed together, and whether it is within bounds."""
+
+    def counted(what: str) -> int:
+        return sum(each.found.counted.get(what, 0) for each in seen)
+
     alone = [(hit, first_s) for each in seen for hit, first_s in each.first_s if hit.is_alone]
     kills = [first_s for hit, first_s in alone if hit.fault.startswith("kill") and hit.node[0] in "rs"]
     hangs = [first_s for hit, first_s in alone if hit.fault.startswith("hang")]
@@ -35,9 +39,11 @@ def figures(seen: list[Seen]) -> dict[str, object]:
     other = sum(len(each.found.other) for each in seen)
     told: dict[str, object] = {
         "loops": len(seen),
-        "operations": sum(each.found.counted.get("asked", 0) for each in seen),
-        "acknowledged_writes": sum(each.found.counted.get("written", 0) for each in seen),
+        "operations": counted("asked"),
+        "acknowledged_writes": counted("written"),
         "acknowledged_writes_lost": lost,
+        "loads_shown": counted("loads_shown"),
+        "extracts": counted("extracts"),
         "wrong_answers": wrong,
         "other_faults": other,
         "kills": len(kills),
@@ -50,6 +56,12 @@ def figures(seen: list[Seen]) -> dict[str, object]:
     }
     told["ok"] = (
         lost == wrong == other == 0
+        # Of nothing, nothing can be lost.
+        and all(
+            each.found.counted.get(what, 0) > 0
+            for each in seen
+            for what in ("written", "loads_shown", "extracts")
+        )
         and (not kills or (statistics.median(kills) <= KILL_P50_S and max(kills) <= KILL_MAX_S))
         and (not hangs or max(hangs) <= HANG_MAX_S)
     )

@@ -1,6 +1,8 @@
-"""A client that asks for operations of all kinds until it is told to stop, and writes down what it saw.
+"""A client that asks for operations of all kinds, loads and extracts until it is told to stop.
 
-``python -m tests.nodes.torture.client URL CERTIFICATES NAME SEED FILE``: one line
+It writes down what it saw.
+
+``python -m tests.nodes.torture.client URL CERTIFICATES NUMBER SEED FILE``: one line
 on standard output when it has begun; a line on standard input, or its end, stops it.
 """
 
@@ -24,6 +26,7 @@ from crescando.errors import ClosedError, CrescandoError
 from crescando.remote import RemoteCluster
 from crescando.testing.workload import SCHEMA, Workload
 from crescando.types import FULL_RING
+from tests.nodes.torture.bulk import CLIENTS, Bulk
 from tests.nodes.torture.history import Asked, History
 
 PAUSE_S = 0.05
@@ -116,7 +119,8 @@ class Load:
 
 def main() -> int:
     """Be a client until somebody says stop."""
-    url, certificates, name, seed, file = sys.argv[1:]
+    url, certificates, number, seed, file = sys.argv[1:]
+    name = f"c{number}"
     stopped = threading.Event()
 
     def wait() -> None:
@@ -127,6 +131,7 @@ def main() -> int:
     history = History()
     with crescando.connect(url, tls=certificates, client=name, connect_s=LAST_S) as store:
         load = Load(store.cluster, history, rng)
+        bulk = Bulk(store.cluster, random.Random(f"{seed}/bulk"), first=int(number), stride=CLIENTS)
         threading.Thread(target=wait, name="stop", daemon=True).start()
         print("begun", flush=True)
         while not stopped.wait(rng.expovariate(1 / PAUSE_S)):
@@ -134,6 +139,8 @@ def main() -> int:
                 load.burst()
             except CrescandoError as error:
                 print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        bulk.stop(2 * LAST_S)
+        history.loads, history.extracts, history.failures = bulk.loads, bulk.extracts, bulk.failures
         end_s = time.monotonic() + LAST_S
         while load.n_open and time.monotonic() < end_s:
             time.sleep(0.02)

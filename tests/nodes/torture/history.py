@@ -9,6 +9,7 @@ from pathlib import Path
 from crescando.client.base import Isolation, ReadOutcome, WriteOutcome
 from crescando.testing.workload import Step
 from crescando.types import ProcessId
+from tests.nodes.torture.bulk import Extracted, Loaded
 
 Outcome = ReadOutcome | WriteOutcome | Exception
 
@@ -54,9 +55,12 @@ class Asked:
 
 @dataclass(slots=True)
 class History:
-    """Everything one client process has asked."""
+    """Everything one client process has asked, operation by operation and in bulk."""
 
     asked: list[Asked] = field(default_factory=list)
+    loads: list[Loaded] = field(default_factory=list)
+    extracts: list[Extracted] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
     def save(self, path: Path) -> None:
         """Write it to a file, all of it or nothing."""

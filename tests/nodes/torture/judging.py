@@ -7,14 +7,18 @@ Clocks are one: all processes ran on one host.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args
 
 from crescando.assembly import Assembly
 from crescando.client.base import ReadOutcome, WriteOutcome
+from crescando.engine.partition import position_of
 from crescando.errors import OperationError
 from crescando.routing.ecast.messages import Batch
+from crescando.schema import TableSchema
 from crescando.spec import ClusterSpec
 from crescando.testing.checkers import (
     Violations,
@@ -22,14 +26,16 @@ from crescando.testing.checkers import (
     check_outcomes,
     check_scopes,
     check_verdict_of,
+    interpret,
 )
 from crescando.testing.held import rows_in
 from crescando.testing.isolation import Asked as Known
 from crescando.testing.isolation import Told, check_direct_reads
 from crescando.testing.judge import ConfigJudge, Judgement, judge_order
 from crescando.testing.trace import Trace
-from crescando.testing.workload import Model, Row, Workload
+from crescando.testing.workload import Model, Workload
 from crescando.types import KeyRange, ProcessId
+from tests.nodes.torture.bulk import Extracted, Fate, Loaded, Shown, rows_of
 from tests.nodes.torture.history import Asked, History
 from tests.nodes.torture.node import learned_in
 
@@ -42,7 +48,7 @@ class Replica:
 
     process: ProcessId
     key_range: KeyRange
-    rows: list[Row]
+    rows: list[tuple[int, ...]]
 
 
 @dataclass(slots=True)
@@ -57,6 +63,10 @@ class Evidence:
         Per life of a router, in order.
     histories : list of History
     replicas : list of Replica
+    schema : TableSchema
+        Of the table that loads go to.
+    loaded : list of Replica
+        Of that table.
     """
 
     spec: ClusterSpec
@@ -64,6 +74,18 @@ class Evidence:
     learned: dict[ProcessId, list[tuple[int, Batch | None]]]
     histories: list[History]
     replicas: list[Replica]
+    schema: TableSchema
+    loaded: list[Replica]
+
+    @property
+    def loads(self) -> list[Loaded]:
+        """Every load of every client."""
+        return [load for history in self.histories for load in history.loads]
+
+    @property
+    def extracts(self) -> list[Extracted]:
+        """Every extract of every client."""
+        return [extract for history in self.histories for extract in history.extracts]
 
     @property
     def asked(self) -> list[Asked]:
@@ -125,7 +147,8 @@ def judge(evidence: Evidence) -> Found:
     asked = evidence.asked
     outcomes = {_key(each): each.outcome for each in asked if each.outcome is not None}
     steps = {_key(each): each.step for each in asked}
-    direct = _known(asked, evidence.spec.super_.suspicion_s / 2)
+    told = _told(asked)
+    direct = _known(asked, told, evidence.spec.super_.suspicion_s / 2)
     ordered = {key: outcome for key, outcome in outcomes.items() if key not in direct}
     wrong, model = check_outcomes(q, evidence.workload, ordered, steps)
     written = {_key(each) for each in asked if each.is_written}
@@ -139,6 +162,10 @@ def judge(evidence: Evidence) -> Found:
     found.wrong += check_real_time(asked)
     found.other += _check_told(q, asked, numbers)
     found.lost += check_replicas(model, evidence.workload, evidence.replicas)
+    loads, extracts = evidence.loads, evidence.extracts
+    found.lost += check_loads(loads, extracts, evidence.loaded, evidence.schema)
+    found.wrong += check_extracts(q, evidence.workload, extracts, loads, told)
+    found.other += _check_failures(evidence.histories)
     found.other += [
         f"answered: {each.client} waits for {each.token}, {each.step}, for ever"
         for each in asked
@@ -164,6 +191,9 @@ def judge(evidence: Evidence) -> Found:
         "suspected": len(q.suspected),
         "replicas": len(evidence.replicas),
         "rows": len(model.rows),
+        **{f"loads_{fate}": sum(load.fate == fate for load in loads) for fate in get_args(Fate)},
+        "extracts": len(extracts),
+        "failed_rounds": sum(len(history.failures) for history in evidence.histories),
     }
     return found
 
@@ -172,12 +202,17 @@ def _key(asked: Asked) -> Key:
     return asked.client, asked.token
 
 
-def _known(asked: Sequence[Asked], lease_s: float) -> dict[Key, Known]:
-    """Give what anybody had been told when each read outside the order was asked for."""
+def _told(asked: Sequence[Asked]) -> Told:
+    """Give what anybody had been told at any time."""
     told = Told()
     for each in sorted(asked, key=lambda each: each.told_s):
         if isinstance(each.outcome, ReadOutcome | WriteOutcome):
             told.tell(each.outcome.latest, each.told_s)
+    return told
+
+
+def _known(asked: Sequence[Asked], told: Told, lease_s: float) -> dict[Key, Known]:
+    """Give what anybody had been told when each read outside the order was asked for."""
     return {
         _key(each): Known(
             each.isolation,
@@ -246,6 +281,102 @@ def check_replicas(model: Model, workload: Workload, replicas: Iterable[Replica]
         seen.update(key for key, *_ in wanted)
         if held != wanted:
             found.append(f"replica: {each.process} holds {held} in {each.key_range}, not {wanted}")
-    if n_replicas and seen != model.rows.keys():
-        found.append(f"replica: nobody owns the rows {sorted(model.rows.keys() - seen)}")
+    if not n_replicas or seen != model.rows.keys():
+        found.append(f"replica: of {n_replicas} nobody owns the rows {sorted(model.rows.keys() - seen)}")
     return found
+
+
+# In bulk.
+
+
+def check_loads(
+    loads: Sequence[Loaded], extracts: Iterable[Extracted], replicas: Sequence[Replica], schema: TableSchema
+) -> Violations:
+    """Every replica has all rows of the loads that were shown, once, and no others.
+
+    Of a load whose fate is unknown that is all or none: it was shown if anybody ever had a row of it.
+    """
+    found: Violations = [
+        f"load: {load.number} was told that others have its keys, which nobody else has"
+        for load in loads
+        if load.fate == "conflict"
+    ]
+    seen = {row[-1] for replica in replicas for row in replica.rows}
+    seen |= {row[-1] for extract in extracts for row in extract.loaded}
+    shown = {
+        load.number
+        for load in loads
+        if load.fate == "shown" or (load.fate == "unknown" and load.number in seen)
+    }
+    wanted = sorted(row for number in shown for row in rows_of(number))
+    for each in replicas:
+        low, high = each.key_range
+        mine = [row for row in wanted if low <= position_of(schema, row[0]) <= high]
+        held = sorted(each.rows)
+        if held != mine:
+            missing, more = Counter(mine) - Counter(held), Counter(held) - Counter(mine)
+            differs = f"lacks {sorted(missing)} in {each.key_range} and has {sorted(more)} more"
+            found.append(f"load: {each.process} {differs}")
+    return found
+
+
+def check_extracts(
+    q: Judgement, workload: Workload, extracts: Iterable[Extracted], loads: Sequence[Loaded], told: Told
+) -> Violations:
+    """Each extract is all of both tables at its position, behind what anybody had been told before."""
+    found: Violations = []
+    model = Model()
+    waiting = sorted(extracts, key=lambda each: each.position, reverse=True)
+
+    def judge(before: int | None) -> None:
+        while waiting and (before is None or waiting[-1].position < before):
+            each = waiting.pop()
+            wanted = tuple((key, *model.rows[key]) for key in sorted(model.rows))
+            if each.accounts != wanted:
+                found.append(f"extract: at {each.position} are {each.accounts}, not {wanted}")
+            if each.position <= (known := told.by(each.asked_s)):
+                found.append(f"extract: at {each.position}, and somebody had been told of {known} before")
+            found.extend(_check_loaded(each, loads))
+
+    for appended in q.appended:
+        judge(appended.position)
+        step = interpret(workload, appended)
+        if step is not None and not step.is_read:
+            model.write(step)
+    judge(None)
+    return found
+
+
+def _check_loaded(each: Extracted, loads: Sequence[Loaded]) -> Violations:
+    """What an extract shows of loads is all of those that had been shown at its position, and no others."""
+    found: Violations = []
+    there: dict[int, list[Shown]] = {}
+    for row in each.loaded:
+        there.setdefault(row[-1], []).append(row)
+    for load in loads:
+        rows = there.pop(load.number, [])
+        if rows and rows != rows_of(load.number):
+            found.append(f"extract: at {each.position} is a part of load {load.number}: {rows}")
+        if load.fate == "shown" and load.position >= 0:
+            is_wanted, is_allowed = (load.position < each.position,) * 2
+        else:
+            is_wanted = load.fate == "shown" and load.told_s <= each.asked_s
+            is_allowed = load.fate in ("shown", "unknown") and load.begun_s < each.told_s
+        if is_wanted and not rows:
+            found.append(
+                f"extract: at {each.position} load {load.number} is missing, shown at {load.position}"
+            )
+        if rows and not is_allowed:
+            found.append(f"extract: at {each.position} is load {load.number}, which is {load.fate}")
+    found += [f"extract: at {each.position} are rows of nobody's load {number}" for number in there]
+    return found
+
+
+def _check_failures(histories: Iterable[History]) -> Violations:
+    """What ends a load or an extract is something that the documentation names."""
+    return [
+        f"bulk: {failure}"
+        for history in histories
+        for failure in history.failures
+        if "InvariantError" in failure
+    ]

@@ -17,9 +17,10 @@ from pathlib import Path
 from threading import Thread
 
 from crescando.errors import CrescandoError
+from tests.nodes.torture.bulk import CLIENTS
 from tests.nodes.torture.judging import Evidence, Found, judge
 from tests.nodes.torture.plan import Episode, Gust, draw_plan
-from tests.nodes.torture.site import CLIENTS, ROUTERS, Site, State
+from tests.nodes.torture.site import ROUTERS, Site, State
 
 Tell = Callable[[str], object]
 

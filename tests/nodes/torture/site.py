@@ -27,12 +27,14 @@ from crescando.routing.rubberband.config import Rubberband
 from crescando.testing.workload import SCHEMA, Workload
 from crescando.types import ProcessId
 from tests.nodes.clusters import PATIENCE_S, free_ports, listens, until
+from tests.nodes.torture import bulk
+from tests.nodes.torture.bulk import CLIENTS
 from tests.nodes.torture.history import History
 from tests.nodes.torture.judging import Evidence, Replica, read_learned
 from tests.nodes.torture.node import FOLDER
 from tests.nodes.torture.relays import Relays
 
-ROUTERS, STORAGES, STANDBYS, SUPERS, CLIENTS = 3, 4, 1, 3, 2
+ROUTERS, STORAGES, STANDBYS, SUPERS = 3, 4, 1, 3
 OUTER, INNER = "127.0.0.2", "127.0.0.1"
 """Relays listen at the one, where the cluster file says that processes do; processes at the other."""
 
@@ -127,7 +129,8 @@ class Site:
         self.store = crescando.connect(
             self.url, tls=self.folder / "certs", client="admin", connect_s=PATIENCE_S, timeout_s=PATIENCE_S
         )
-        self.store.cluster.default.create_table(SCHEMA).result(PATIENCE_S)
+        for schema in (SCHEMA, bulk.SCHEMA):
+            self.store.cluster.default.create_table(schema).result(PATIENCE_S)
         for number in range(1, CLIENTS + 1):
             command = [
                 sys.executable,
@@ -136,7 +139,7 @@ class Site:
                 self.url,
                 str(self.folder / "certs"),
             ]
-            command += [f"c{number}", f"{self._seed}/c{number}", str(self.folder / f"c{number}.history")]
+            command += [str(number), f"{self._seed}/c{number}", str(self.folder / f"c{number}.history")]
             self._clients.append(
                 subprocess.Popen(
                     command,
@@ -228,12 +231,23 @@ class Site:
     def evidence(self) -> Evidence:
         """End the load, read every replica, and give what there is to be judged."""
         histories = self.stop_load()
-        replicas = [
-            Replica(process, key_range, self.cluster.read_replica(process, key_range, SCHEMA.name).rows())
-            for process, key_range in self.cluster.replicas(SCHEMA.name)
-        ]
-        workload = Workload(self.cluster.default.refresh_catalog().result(PATIENCE_S)[SCHEMA.name])
-        return Evidence(self.file.spec, workload, read_learned(self.learned), histories, replicas)
+        replicas, loaded = (
+            [
+                Replica(process, key_range, self.cluster.read_replica(process, key_range, table).rows())
+                for process, key_range in self.cluster.replicas(table)
+            ]
+            for table in (SCHEMA.name, bulk.SCHEMA.name)
+        )
+        catalog = self.cluster.default.refresh_catalog().result(PATIENCE_S)
+        return Evidence(
+            self.file.spec,
+            Workload(catalog[SCHEMA.name]),
+            read_learned(self.learned),
+            histories,
+            replicas,
+            catalog[bulk.SCHEMA.name],
+            loaded,
+        )
 
     def end(self) -> list[str]:
         """End everything; gives what is left that should not be."""
