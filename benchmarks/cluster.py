@@ -26,16 +26,15 @@ from benchmarks.report import machine, out_path, parser_of, progress, publish
 from benchmarks.served.plan import QUICK, Plan
 from benchmarks.served.rates import measured
 from benchmarks.served.rivals import c4
-from benchmarks.served.world import World
+from benchmarks.served.world import SUSPICION_S, World
 
 OWN = ("C1", "C2", "C3", "C4", "C5")
 ORDERING = ("M1", "M2", "M3", "M4", "M5", "M6")
 KEYS = (*OWN, *ORDERING)
 
 
-def measure(plan: Plan, wanted: Sequence[str]) -> dict[str, Any]:
-    """Take the wanted measures of a cluster."""
-    told: dict[str, Any] = {}
+def measure(plan: Plan, wanted: Sequence[str], told: dict[str, Any]) -> None:
+    """Take the wanted measures of a cluster, and tell each as soon as it is there."""
     with World(plan) as world:
         if set(wanted) & {"C1", "C2", "C3", "C4"}:
             table = measured(world, "tickets", plan.rows, waits="C2" in wanted)
@@ -47,7 +46,6 @@ def measure(plan: Plan, wanted: Sequence[str]) -> dict[str, Any]:
                 told["C4"] = c4(table)
         if "C5" in wanted and plan.large_rows:
             told["C5"] = measured(world, "many_tickets", plan.large_rows, waits=False).c1()
-    return told
 
 
 def setting(plan: Plan) -> dict[str, Any]:
@@ -69,6 +67,7 @@ def setting(plan: Plan) -> dict[str, Any]:
         "operations": "rloc = ?; reads give five columns as row tuples, writes add to one column",
         "calls": f"{plan.block} operations each, {plan.at_once} under way in each client",
         "durability": "none: everything is in memory",
+        "suspicion_s": SUSPICION_S,
     }
 
 
@@ -79,20 +78,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out = out_path(options.out, "cluster.json")
     beginning = setting(plan)
     told: dict[str, Any] = {}
-    if set(OWN) & set(options.only):
-        told |= measure(plan, options.only)
-    ordering = [key for key in ORDERING if key in options.only]
-    if ordering:
-        progress("the ordering path alone")
-        told |= run(
-            order.measure(
-                measures.QUICK if options.quick else measures.Plan(),
-                ordering,
-                out.with_name(out.stem + "-failover.png"),
+    try:
+        if set(OWN) & set(options.only):
+            measure(plan, options.only, told)
+        ordering = [key for key in ORDERING if key in options.only]
+        if ordering:
+            progress("the ordering path alone")
+            told |= run(
+                order.measure(
+                    measures.QUICK if options.quick else measures.Plan(),
+                    ordering,
+                    out.with_name(out.stem + "-failover.png"),
+                )
             )
-        )
-    told = {key: told[key] for key in KEYS if key in told and key in options.only}
-    publish(told, beginning, out, only_json=options.json)
+    finally:
+        # What was measured is told, also if a later measure fails.
+        told = {key: told[key] for key in KEYS if key in told and key in options.only}
+        publish(told, beginning, out, only_json=options.json)
     return 0
 
 

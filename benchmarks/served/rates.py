@@ -138,7 +138,12 @@ def measured(world: World, name: str, rows: int, *, waits: bool) -> Table:
 
 
 def _spent(world: World) -> Spent:
+    plan = world.plan
     spent = {name: counted for name, counted in world.statistics().items() if "cpu_all_ms" in counted}
+    if len(spent) != plan.routers + plan.storages + plan.supers:
+        raise AssertionError(
+            f"of the cluster's nodes only these answer, and no figure counts: {sorted(spent)}"
+        )
     for number, told in enumerate(world.ask(do="spent")):
         spent[f"client/{number}"] = told
     return spent

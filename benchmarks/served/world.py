@@ -34,6 +34,9 @@ ANSWER_S = 900.0
 
 END_S = 15.0
 
+SUSPICION_S = 30.0
+"""Longer than is usual: all processes share this machine's cores with each other and with the load."""
+
 
 class World:
     """The cluster, its clients, and a session of the administrator in this process.
@@ -110,8 +113,7 @@ class World:
             f"[routers]\ncount = {plan.routers}",
             f"[storages]\ncount = {plan.storages}",
             f"[supers]\ncount = {plan.supers}",
-            # Every process shares this machine's cores with all others and with the load.
-            "[supervision]\nsuspicion_s = 30.0",
+            f"[supervision]\nsuspicion_s = {SUSPICION_S}",
             "[addresses]",
             *(f'{node} = "{HOST}:{port}"' for node, port in self._ports.items()),
         ]
