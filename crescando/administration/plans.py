@@ -159,8 +159,8 @@ def describe(transformation: Transformation) -> str:
     match transformation:
         case Expand(process, at):
             return f"expand: {process} takes ring position {at:#018x}"
-        case Contract(process):
-            return f"contract: {process} leaves the ring"
+        case Contract(process, force):
+            return f"contract: {process} leaves the ring{', by force' if force else ''}"
         case Replace(process, by):
             return f"replace: {by} takes the place of {process}"
         case Rebalance(process, at):
@@ -275,6 +275,11 @@ def _warnings(config: Rubberband, after: Ring, weights: Weights) -> Iterator[str
     behind = len(config.changes)
     if behind:
         yield f"it is queued behind {behind} {'change' if behind == 1 else 'changes'}, and dropped if one is"
+    if after.replication < after.promised:
+        yield (
+            f"{after.replication} of {after.promised} promised copies of every row are left; "
+            "expand, and there are more again"
+        )
     missing = _failed(config, after)
     if missing:
         names = ", ".join(map(str, sorted(missing)))

@@ -248,14 +248,14 @@ def status_of(
     for place, arc in enumerate(ring.arcs):
         owners = tuple(process for process in ring.owners(place) if process in config.storages)
         is_available = any(process not in pending for process in owners)
-        ranges.append(RangeStatus(arc, owners, ring.replication, is_available))
+        ranges.append(RangeStatus(arc, owners, ring.promised, is_available))
     return ClusterStatus(
         lead_router=lead_router,
         position=position,
         routers=tuple(routers),
         storages=storages,
         supers=supers,
-        replication=ring.replication,
+        replication=ring.promised,
         ring=tuple(
             Place(at, process, state(process)) for at, process in zip(ring.ids, ring.processes, strict=True)
         ),

@@ -77,9 +77,17 @@ class Administration:
         """
         return self._begin(Wish("expand", process, at))
 
-    def contract(self, process: Name) -> Move:
-        """Take a storage process, alive or failed, off the ring; it stands by afterwards if it lives."""
-        return self._begin(Wish("contract", process))
+    def contract(self, process: Name, *, force: bool = False) -> Move:
+        """Take a storage process, alive or failed, off the ring; it stands by afterwards if it lives.
+
+        Parameters
+        ----------
+        process : ProcessId or str
+        force : bool
+            Whether fewer copies of a range may be left than are promised, or than live now. One is
+            left in any case; `expand` brings back what was promised.
+        """
+        return self._begin(Wish("contract", process, force=force))
 
     def replace(self, process: Name, *, by: Name | None = None) -> Move:
         """Give the place of a storage process, alive or failed, to one on standby."""
@@ -125,6 +133,7 @@ class Administration:
         *,
         at: int | None = None,
         by: Name | None = None,
+        force: bool = False,
         timeout_s: float | None = None,
     ) -> MovePlan:
         """Tell what a change would do, and change nothing.
@@ -133,7 +142,7 @@ class Administration:
         ----------
         action : str
             ``expand``, ``contract``, ``replace`` or ``rebalance``.
-        process, at, by
+        process, at, by, force
             As for the verb of that name.
         timeout_s : float, optional
 
@@ -142,13 +151,19 @@ class Administration:
         MovePlan
             What would be copied and deleted, the risk, and, if it would be refused, why.
         """
-        return self.plan_nowait(action, process, at=at, by=by).result(timeout_s)
+        return self.plan_nowait(action, process, at=at, by=by, force=force).result(timeout_s)
 
     def plan_nowait(
-        self, action: Action, process: Name | None = None, *, at: int | None = None, by: Name | None = None
+        self,
+        action: Action,
+        process: Name | None = None,
+        *,
+        at: int | None = None,
+        by: Name | None = None,
+        force: bool = False,
     ) -> ControlHandle[MovePlan]:
         """Ask for a plan; the awaitable twin of `plan`."""
-        wish = Wish(action, process, at, by)
+        wish = Wish(action, process, at, by, force)
 
         def plan() -> MovePlan:
             _, config = self._questions.layout()

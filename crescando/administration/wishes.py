@@ -31,7 +31,7 @@ Action = Literal["expand", "contract", "replace", "rebalance"]
 
 MEANT = {
     "expand": ("process", "at"),
-    "contract": ("process",),
+    "contract": ("process", "force"),
     "replace": ("process", "by"),
     "rebalance": ("process", "at"),
 }
@@ -56,6 +56,8 @@ class Wish:
         A ring position; by default the one that lightens the heaviest process most.
     by : ProcessId or str, optional
         Who takes the place; by default the first standby.
+    force : bool
+        Whether a contraction may leave fewer copies than are promised, or than live now.
 
     Raises
     ------
@@ -67,6 +69,7 @@ class Wish:
     process: Name | None = None
     at: int | None = None
     by: Name | None = None
+    force: bool = False
 
     def __post_init__(self) -> None:
         if self.action not in get_args(Action):
@@ -75,8 +78,11 @@ class Wish:
             value = getattr(self, name)
             if value is not None and not isinstance(value, ProcessId | str):
                 raise SpecError(f"{name} must be a process or its name, such as 'storage/s2', not {value!r}")
-        for name in ("at", "by"):
-            if getattr(self, name) is not None and name not in MEANT[self.action]:
+        if not isinstance(self.force, bool):
+            raise SpecError(f"force is True or False, not {self.force!r}")
+        for name in ("at", "by", "force"):
+            is_said = getattr(self, name) is not None and getattr(self, name) is not False
+            if is_said and name not in MEANT[self.action]:
                 raise SpecError(f"{self.action} takes no {name}")
         if self.at is not None:
             if isinstance(self.at, bool) or not isinstance(self.at, int):
@@ -106,7 +112,7 @@ class Wish:
                 at = best_position(ring, process, weights) if self.at is None else self.at
                 return Expand(process, at)
             case "contract":
-                return Contract(self._placed(self.process, config, ring))
+                return Contract(self._placed(self.process, config, ring), self.force)
             case "replace":
                 return Replace(self._placed(self.process, config, ring), self._newcomer(self.by, config))
             case "rebalance":

@@ -33,12 +33,16 @@ def add_to(commands: Any) -> None:
     plan.add_argument("process", nargs="?", help="such as s4")
     plan.add_argument("--at", type=_position, help="a ring position")
     plan.add_argument("--by", help="who takes the place")
+    plan.add_argument("--force", action="store_true", default=None, help="as of contract")
 
     expand = _move(commands, "expand", "give a storage process on standby a place on the ring")
     expand.add_argument("process", nargs="?", help="by default the first on standby")
     expand.add_argument("--at", type=_position, help="its ring position")
     contract = _move(commands, "contract", "take a storage process off the ring")
     contract.add_argument("process", help="such as s4")
+    contract.add_argument(
+        "--force", action="store_true", default=None, help="even if fewer copies are left than promised"
+    )
     replace = _move(commands, "replace", "give a storage process's place to one on standby")
     replace.add_argument("process", help="such as s4")
     replace.add_argument("--by", help="by default the first on standby")
@@ -95,14 +99,14 @@ def _given(parsed: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 def _plan(parsed: argparse.Namespace) -> int:
     with _cluster(parsed) as cluster:
-        plan = cluster.plan(parsed.action, **_given(parsed, "process", "at", "by"))
+        plan = cluster.plan(parsed.action, **_given(parsed, "process", "at", "by", "force"))
     print(_json(plan) if parsed.json else plan)
     return 1 if plan.refusal else 0
 
 
 def _change(parsed: argparse.Namespace) -> int:
     with _cluster(parsed) as cluster:
-        move = getattr(cluster, parsed.command)(**_given(parsed, "process", "at", "by"))
+        move = getattr(cluster, parsed.command)(**_given(parsed, "process", "at", "by", "force"))
         told = ""
         deadline_s = time.monotonic() + parsed.timeout
         while not move.outcome.done() and time.monotonic() < deadline_s:

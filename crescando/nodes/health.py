@@ -65,7 +65,10 @@ class Health:
     def is_well(self) -> bool:
         """Whether every node takes part, and every range has all its replicas."""
         return (
-            all(not node.fault for node in self.nodes) and self.config is not None and not self.config.failed
+            all(not node.fault for node in self.nodes)
+            and self.config is not None
+            and not self.config.failed
+            and self.config.ring.replication == self.config.ring.promised
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -106,7 +109,9 @@ class Health:
         config = self.config
         if config is not None:
             lost = ", ".join(str(process) for process in sorted(config.failed))
-            yield f"  {config.ring.replication} copies of each row" + (f"; failed: {lost}" if lost else "")
+            ring = config.ring
+            short = "" if ring.replication == ring.promised else f" of {ring.promised} promised"
+            yield f"  {ring.replication}{short} copies of each row" + (f"; failed: {lost}" if lost else "")
             if config.changes:
                 yield f"  {len(config.changes)} changes of the ring under way"
 

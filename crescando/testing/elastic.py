@@ -171,7 +171,7 @@ class ElasticCluster(SimulatedCluster):
         healing = self.spec.healing.action
         supers = config.supers.intersection(self.alive("super"))
         standbys = config.storages.intersection(self.alive("storage")).difference(config.ring.processes)
-        may_shrink = healing == "shrink" and len(config.ring.processes) > config.ring.replication
+        may_shrink = healing == "shrink" and len(config.ring.processes) > config.ring.promised
         if healing == "wait" or not supers or not (standbys or may_shrink):
             return frozenset()
         return config.failed
@@ -339,7 +339,7 @@ def draw_transformation(rng: random.Random, config: Rubberband, kind: str = "") 
         options.append(lambda: Expand(rng.choice(standbys), _free_position(rng, target)))
     if standbys:
         options.append(lambda: Replace(rng.choice(failed or placed), rng.choice(standbys)))
-    if len(placed) > target.replication:
+    if len(placed) > target.promised:
         options.append(lambda: Contract(rng.choice(failed or placed)))
     options.append(lambda: Rebalance(rng.choice(placed), _free_position(rng, target)))
     if kind:

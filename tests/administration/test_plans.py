@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from crescando.administration.plans import MovePlan, plan_for
+from crescando.administration.status import status_of
 from crescando.administration.wishes import Wish, standbys
 from crescando.errors import SpecError
 from crescando.naming import identify
@@ -154,6 +155,31 @@ def test_no_process_leaves_a_ring_of_as_many_as_copies() -> None:
     assert "4 replicas need as many processes" in world.plan("contract", "s1").refusal
 
 
+def test_by_force_it_leaves_and_what_is_missing_then_is_warned_of() -> None:
+    world = World(replication=4, standbys=())
+
+    plan = world.plan("contract", "s1", force=True)
+
+    assert plan.transformation == Contract(S1, force=True)
+    assert not plan.refusal
+    assert "leaves the ring, by force" in str(plan)
+    assert any("3 of 4 promised copies" in warning for warning in plan.warnings)
+    world.begin(plan)
+    told = status_of(world.config, position=0, lead_router=None, routers=(), is_alive={}, progress={})
+    assert told.replication == 4
+    assert [each.key_range for each in told.ranges] == list(told.degraded)
+    assert "fewer copies than promised of 100.0% of the ring" in str(told)
+
+
+def test_who_would_leave_a_range_to_the_failed_stays_unless_it_is_forced() -> None:
+    world = World(standbys=())
+    world.fail(S3)
+
+    assert "replace what has failed first, or force it" in world.plan("contract", S2).refusal
+    assert not world.plan("contract", S2, force=True).refusal
+    assert not world.plan("contract", S3).refusal
+
+
 def test_one_that_was_replaced_is_not_replaced_again() -> None:
     world = World()
     world.begin(world.plan("replace", "s2"))
@@ -206,6 +232,8 @@ def test_a_heavy_position_is_warned_of() -> None:
         (("contract", 7), "must be a process or its name"),
         (("contract", "s1", 5), "contract takes no at"),
         (("expand", None, 5, "s2"), "expand takes no by"),
+        (("replace", "s1", None, None, True), "replace takes no force"),
+        (("contract", "s1", None, None, "yes"), "force is True or False"),
         (("expand", None, "5"), "a whole number"),
         (("expand", None, True), "a whole number"),
         (("expand", None, -1), "does not lie in"),

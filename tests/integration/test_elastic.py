@@ -12,7 +12,7 @@ from crescando.administration.moves import Move
 from crescando.administration.verbs import Administration
 from crescando.client.base import Isolation
 from crescando.cluster import Cluster
-from crescando.errors import MoveDroppedError
+from crescando.errors import MoveDroppedError, SpecError
 from crescando.roles.healing import HealingPolicy
 from crescando.roles.super import SuperTiming
 from crescando.routing.rubberband.happenings import Began, Dropped, Ended, Failed
@@ -244,6 +244,31 @@ def test_a_process_that_failed_is_taken_off_the_ring() -> None:
         assert not status.degraded
         assert counted(store) == N_COUNTERS
         replicas_agree(store)
+
+
+def test_by_force_fewer_copies_are_kept_than_promised_and_expansions_bring_them_back() -> None:
+    with opened(3, storages=3) as store:
+        cluster = store.cluster
+        with Mixed(store, n_rows=2_000, levels=LEVELS, seed=11) as load:
+            await_traffic(load)
+            with pytest.raises(SpecError, match="3 replicas need as many processes"):
+                cluster.contract("s2").result(SECONDS)
+            for node in ("s2", "s3"):
+                cluster.contract(node, force=True).result(SECONDS)
+                await_traffic(load)
+            status = cluster.status()
+            assert [place.process.node for place in status.ring] == ["s1"]
+            assert status.replication == 3
+            assert len(status.degraded) == len(status.ranges)
+            with pytest.raises(SpecError, match="nobody else holds anything"):
+                cluster.contract("s1", force=True).result(SECONDS)
+            for _ in range(2):
+                cluster.expand().result(SECONDS)
+            await_traffic(load)
+
+        load.check()
+        assert not cluster.status().degraded
+        check_nothing_is_left(store)
 
 
 def test_tables_come_and_go_during_a_move() -> None:

@@ -95,7 +95,7 @@ def view_of(config: Rubberband) -> View:
     changes = []
     target = ring
     for change in config.changes:
-        target = moved(target, config.ring.replication, change.transformation)
+        target = moved(target, config.ring.promised, change.transformation)
         changes.append(Underway(change.id, target, change.copies, frozenset(change.ready)))
     return View(
         clients=config.clients,
@@ -103,7 +103,7 @@ def view_of(config: Rubberband) -> View:
         supers=config.supers,
         votes=config.membership.votes,
         ring=ring,
-        replication=config.ring.replication,
+        replication=config.ring.promised,
         tables=config.catalog.tables,
         changes=tuple(changes),
         layout=config.layout,
@@ -118,7 +118,7 @@ def moved(ring: Places, f: int, transformation: object) -> Places:
     match transformation:
         case Expand(process, at):
             old, new = None, (process, at)
-        case Contract(process):
+        case Contract(process, _):
             old, new = process, None
         case Replace(process, by):
             if by in places:
@@ -139,7 +139,7 @@ def moved(ring: Places, f: int, transformation: object) -> Places:
         if process in places or process.role != "storage" or at in places.values() or not 0 <= at < RING_SIZE:
             raise ValueError
         places[process] = at
-    if len(places) < f:
+    if isinstance(transformation, Contract) and len(places) < (1 if transformation.force else f):
         raise ValueError
     return tuple(sorted((at, process) for process, at in places.items()))
 
@@ -159,7 +159,7 @@ def holders(ring: tuple[tuple[int, ProcessId], ...], f: int, piece: Piece) -> tu
     below = [process for at, process in ring if at <= piece[0]]
     in_order = [process for _, process in ring]
     primary = in_order.index(below[-1]) if below else len(in_order) - 1
-    return tuple((in_order * 2)[primary : primary + f])
+    return tuple((in_order * 2)[primary : primary + min(f, len(in_order))])
 
 
 def twin_destset(view: View, message: Message) -> Mapping[ProcessId, Scope] | str:
@@ -227,7 +227,8 @@ def _read(
     else:
         candidates = [process for process in clockwise if process in answering[lowest]]
     best = [start for start in candidates if len(_answers_from(view, answering, start, 0)) == fewest]
-    turn = offset // len(best) % (view.replication * max(1, view.replication - 1))
+    f = min(view.replication, len(view.ring))
+    turn = offset // len(best) % (f * max(1, f - 1))
     answers = _answers_from(view, answering, best[offset % len(best)], turn)
     return {process: joined(mine) for process, mine in answers.items()}
 
@@ -397,6 +398,9 @@ def _begins(view: View, body: Reconfigure) -> bool:
     for cut in cuts:
         before, after = holders(old, f, (cut, cut)), holders(new, f, (cut, cut))
         if not view.storages & set(after):
+            return False
+        is_forced = isinstance(body.transformation, Contract) and body.transformation.force
+        if not is_forced and len(view.storages & set(after)) < len(view.storages & set(before)):
             return False
         for process in {*view.storages, *before, *after}:
             lacks = process in after and process not in before and process in view.storages

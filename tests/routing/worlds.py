@@ -169,7 +169,7 @@ def random_transformation(rng: random.Random, config: Rubberband) -> Transformat
         case 0 | 4:
             return Expand(rng.choice(standby), at)
         case 1:
-            return Contract(in_ring)
+            return Contract(in_ring, rng.random() < 0.3)
         case 2:
             return Replace(in_ring, rng.choice(standby))
     return Rebalance(in_ring, at)

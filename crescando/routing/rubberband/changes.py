@@ -21,6 +21,7 @@ import msgspec
 from crescando.errors import SpecError
 from crescando.routing.base import Refusal
 from crescando.routing.rubberband.keyspace import (
+    Contract,
     Copy,
     Difference,
     Expand,
@@ -107,8 +108,9 @@ def begun(body: Reconfigure, at: MessageId, ring: Ring, changes: Changes, member
     Raises
     ------
     Refusal
-        If there is no such ring, the processes cannot take part, or the copies
-        are not exactly what the receivers need from processes that hold it.
+        If there is no such ring, the processes cannot take part, the copies are not
+        exactly what the receivers need from processes that hold it, or fewer copies
+        of some range would live than without the change, and it is not forced.
     """
     target = target_of(ring, changes)
     try:
@@ -121,6 +123,7 @@ def begun(body: Reconfigure, at: MessageId, ring: Ring, changes: Changes, member
     orphan = unowned(difference.after, membership)
     if orphan is not None:
         raise Refusal(f"{orphan} would hold nobody who lives")
+    _check_lives(body.transformation, difference, membership.storages)
     rings = (target_of(ring, changes[:n]) for n in range(len(changes) + 1))
     cuts = tuple(sorted({border for each in (*rings, difference.after) for border in each.ids}))
     return (*changes, Change(at, body.transformation, body.copies, cuts=cuts))
@@ -164,6 +167,30 @@ def _check_copies(
         if missing:
             low, high = difference.scope(missing)[0]
             raise Refusal(f"nobody copies ring range [{low}, {high}] to {process}; plan again")
+
+
+def _check_lives(
+    transformation: Transformation, difference: Difference, storages: frozenset[ProcessId]
+) -> None:
+    """See that of no range fewer copies live afterwards, unless that is wished for."""
+    mend = "replace what has failed first"
+    if isinstance(transformation, Contract):
+        if transformation.force:
+            return
+        mend += ", or force it"
+    if storages.issuperset({*difference.before.processes, *difference.after.processes}):
+        # All copies live that there are, and are as many as before.
+        return
+    before = [difference.held(each) for each in difference.before.processes if each in storages]
+    after = [difference.to_hold(each) for each in difference.after.processes if each in storages]
+    for place, (low, high) in enumerate(difference.pieces):
+        now = sum(mask >> place & 1 for mask in before)
+        then = sum(mask >> place & 1 for mask in after)
+        if then < now:
+            raise Refusal(
+                f"ring range [{low}, {high}] would have {then} copies that live instead of {now}, "
+                f"since others that are to hold it have failed; {mend}"
+            )
 
 
 def unowned(ring: Ring, membership: Membership) -> str | None:

@@ -54,7 +54,7 @@ from crescando.schema import TableSchema
 from crescando.types import FULL_RING, KeyRange, LoadId, MessageKind, ProcessId, Scope
 
 
-class _Encoded(msgspec.Struct, frozen=True, array_like=True, tag="rubberband/4"):
+class _Encoded(msgspec.Struct, frozen=True, array_like=True, tag="rubberband/5"):
     """The canonical form of a configuration: sets as sorted tuples."""
 
     clients: tuple[ProcessId, ...]
@@ -64,6 +64,7 @@ class _Encoded(msgspec.Struct, frozen=True, array_like=True, tag="rubberband/4")
     ids: tuple[int, ...]
     processes: tuple[ProcessId, ...]
     replication: int
+    promised: int
     catalog: Catalog
     layout: MessageId | None
     changes: Changes
@@ -306,6 +307,7 @@ class Rubberband:
                     self.ring.ids,
                     self.ring.processes,
                     self.ring.replication,
+                    self.ring.promised,
                     self.catalog,
                     self.layout,
                     self.changes,
@@ -325,7 +327,7 @@ class Rubberband:
         """
         try:
             encoded = _DECODER.decode(data)
-            ring = Ring(encoded.ids, encoded.processes, encoded.replication)
+            ring = Ring(encoded.ids, encoded.processes, encoded.replication, encoded.promised)
             target_of(ring, encoded.changes)
         except (msgspec.MsgspecError, SpecError, ValueError, RecursionError) as error:
             raise RemoteProtocolError(f"malformed configuration: {error}") from error

@@ -27,9 +27,18 @@ class Expand(msgspec.Struct, frozen=True, array_like=True, tag="expand"):
 
 
 class Contract(msgspec.Struct, frozen=True, array_like=True, tag="contract"):
-    """Take a process off the ring."""
+    """Take a process off the ring.
+
+    Attributes
+    ----------
+    process : ProcessId
+    force : bool
+        Whether fewer copies may be left of a range than are promised, or than live now; one is
+        left in any case.
+    """
 
     process: ProcessId
+    force: bool = False
 
 
 class Replace(msgspec.Struct, frozen=True, array_like=True, tag="replace"):
@@ -71,12 +80,16 @@ def transformed(ring: Ring, transformation: Transformation) -> Ring:
         case Expand(process, at):
             _check_new(process, placed)
             placed[process] = _free(at, ring)
-        case Contract(process):
+        case Contract(process, force):
             _check_there(process, placed)
-            if len(placed) == ring.replication:
+            if len(placed) <= ring.promised and not force:
                 raise SpecError(
-                    f"{process} cannot leave the ring: {ring.replication} replicas need as many processes, "
-                    "and there are no more; expand or replace instead"
+                    f"{process} cannot leave the ring: {ring.promised} replicas need as many processes, "
+                    "and there are no more; expand or replace instead, or force it"
+                )
+            if len(placed) == 1:
+                raise SpecError(
+                    f"{process} cannot leave the ring: nobody else holds anything; replace it instead"
                 )
             del placed[process]
         case Replace(process, by):
@@ -87,7 +100,8 @@ def transformed(ring: Ring, transformation: Transformation) -> Ring:
             _check_there(process, placed)
             placed[process] = _free(at, ring)
     ordered = sorted(placed.items(), key=lambda item: item[1])
-    return Ring(tuple(at for _, at in ordered), tuple(process for process, _ in ordered), ring.replication)
+    ids, processes = tuple(at for _, at in ordered), tuple(process for process, _ in ordered)
+    return Ring(ids, processes, min(ring.promised, len(processes)), ring.promised)
 
 
 def _check_there(process: ProcessId, placed: dict[ProcessId, int]) -> None:
@@ -137,13 +151,17 @@ class Difference:
         """Give the pieces that a process owns before."""
         return self.pieces_of(self.before.owned_arcs(process))
 
+    def to_hold(self, process: ProcessId) -> int:
+        """Give the pieces that a process owns after."""
+        return self.pieces_of(self.after.owned_arcs(process))
+
     def gained(self, process: ProcessId) -> int:
         """Give the pieces that a process owns after and not before."""
-        return self.pieces_of(self.after.owned_arcs(process)) & ~self.held(process)
+        return self.to_hold(process) & ~self.held(process)
 
     def lost(self, process: ProcessId) -> int:
         """Give the pieces that a process owns before and not after."""
-        return self.held(process) & ~self.pieces_of(self.after.owned_arcs(process))
+        return self.held(process) & ~self.to_hold(process)
 
     def scope(self, mask: int) -> Scope:
         """Give a set of pieces as maximal ranges."""

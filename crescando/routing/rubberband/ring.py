@@ -39,6 +39,9 @@ class Ring:
         The process at each identifier; no process twice.
     replication : int
         f: how many processes own each position.
+    promised : int, optional
+        How many are to own each position, as many as `replication` by default. More, only while
+        all processes there are own everything, since others were taken off the ring by force.
 
     Attributes
     ----------
@@ -59,11 +62,14 @@ class Ring:
     ids: tuple[int, ...]
     processes: tuple[ProcessId, ...]
     replication: int
+    promised: int = 0
     arcs: tuple[KeyRange, ...] = field(init=False, compare=False, repr=False)
     _starts: tuple[int, ...] = field(init=False, compare=False, repr=False)
     _start_column: U64 = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        if not self.promised:
+            object.__setattr__(self, "promised", self.replication)
         self._validate()
         starts = self.ids if self.ids[0] == 0 else (0, *self.ids)
         stops = (*(start - 1 for start in starts[1:]), RING_MAX)
@@ -80,6 +86,11 @@ class Ring:
             raise SpecError(
                 f"replication {self.replication} needs more replicas than there are storage processes "
                 f"({len(self.processes)})"
+            )
+        if self.replication != min(self.promised, len(self.processes)):
+            raise SpecError(
+                f"of {self.promised} replicas that are promised {len(self.processes)} processes do not keep "
+                f"{self.replication}"
             )
         if len(self.ids) != len(self.processes):
             raise SpecError(f"{len(self.ids)} ring ids were given for {len(self.processes)} processes")

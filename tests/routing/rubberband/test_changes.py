@@ -185,7 +185,7 @@ def test_a_change_after_which_a_range_had_no_owner_who_lives_is_dropped_at_its_e
     world = World(6, 3)
     world.suspect(B)
     world.suspect(D)
-    change, copies = world.begin(Contract(C))
+    change, copies = world.begin(Contract(C, force=True))
     assert [(copy.sender, copy.receiver) for copy in copies] == [(C, storage(4))]
     world.suspect(A)
     assert [each.id for each in world.config.changes] == [change]
@@ -289,6 +289,69 @@ def test_below_the_replication_factor_nobody_leaves_the_ring() -> None:
         world.begin(Contract(A))
     body = Reconfigure(Contract(A), (), world.config.layout)
     assert "replicas need as many processes" in refusal(world.config, CLIENT, body)
+
+
+def test_no_change_leaves_fewer_copies_that_live_unless_it_is_forced() -> None:
+    # C holds [100, 199] with B, and D, which is to hold it in its place, has failed.
+    world = World(5, 2)
+    world.suspect(D)
+    copies = make_plan(world.config.ring, Contract(C), failed=frozenset({D})).copies
+    body = Reconfigure(Contract(C), copies, world.config.layout)
+
+    told = refusal(world.config, CLIENT, body)
+
+    assert "ring range [100, 199] would have 1 copies that live instead of 2" in told
+    assert "replace what has failed first, or force it" in told
+    aside = Rebalance(C, 450)
+    copies = make_plan(world.config.ring, aside, failed=frozenset({D})).copies
+    assert "replace what has failed first" in refusal(
+        world.config, CLIENT, Reconfigure(aside, copies, world.config.layout)
+    )
+
+    world.arrive(*world.begin(Contract(C, force=True)))
+
+    assert world.read(150) == {B}
+    assert C not in world.config.ring.processes
+
+
+def test_what_has_failed_is_taken_off_the_ring_without_force() -> None:
+    world = World(5, 2)
+    world.suspect(C)
+    world.suspect(storage(4))
+
+    world.arrive(*world.begin(Contract(C)))
+
+    assert C not in world.config.ring.processes
+
+
+def test_by_force_fewer_processes_are_left_than_copies_are_promised_and_expansions_bring_them_back() -> None:
+    world = World(3, 3)
+
+    change, copies = world.begin(Contract(A, force=True))
+
+    # Who is left holds everything already.
+    assert copies == ()
+    assert world.config.changes == ()
+    assert world.config.layout == change
+    ring = world.config.ring
+    assert (ring.processes, ring.replication, ring.promised) == ((B, C), 2, 3)
+    assert world.written(50) == world.read(50) == {B, C}
+    assert world.config.owned_arcs(A) == ()
+    assert Rubberband.decode(world.config.encode()) == world.config
+    assert "3 replicas need as many processes" in refusal(
+        world.config, CLIENT, Reconfigure(Contract(B), (), change)
+    )
+
+    world.begin(Contract(B, force=True))
+    assert world.read(50) == {C}
+    body = Reconfigure(Contract(C, force=True), (), world.config.layout)
+    assert "nobody else holds anything" in refusal(world.config, CLIENT, body)
+
+    for newcomer, at in ((NEW, 150), (A, 0)):
+        world.arrive(*world.begin(Expand(newcomer, at)))
+    ring = world.config.ring
+    assert (ring.replication, ring.promised) == (3, 3)
+    assert world.written(50) == {A, C, NEW}
 
 
 def test_changes_are_part_of_the_value() -> None:

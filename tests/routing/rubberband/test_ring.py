@@ -93,6 +93,12 @@ def test_impossible_ring_is_refused(ids: list[int], f: int, complaint: str) -> N
         ring(ids, f)
 
 
+@pytest.mark.parametrize(("n", "f", "promised"), [(3, 2, 3), (3, 3, 2), (4, 2, 9)])
+def test_a_ring_keeps_as_many_copies_as_are_promised_and_it_can(n: int, f: int, promised: int) -> None:
+    with pytest.raises(SpecError, match="do not keep"):
+        Ring(tuple(range(n)), tuple(map(storage, range(n))), f, promised)
+
+
 def test_process_cannot_have_two_positions() -> None:
     with pytest.raises(SpecError, match="twice"):
         Ring((0, 1), (storage(0), storage(0)), 1)
