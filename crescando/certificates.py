@@ -31,7 +31,7 @@ from crescando.errors import CredentialsError
 from crescando.permits import ROLES
 from crescando.transport.credentials import REVOKED_FILE, FileCredentials, check_private
 from crescando.transport.handshake import CLUSTER
-from crescando.transport.identity import SCHEME, Identity, identity_of, is_name
+from crescando.transport.identity import ADMINISTRATOR, SCHEME, Identity, identity_of, is_name
 
 AUTHORITY_FILE = "authority.pem"
 AUTHORITY_KEY_FILE = "authority.key.pem"
@@ -155,7 +155,8 @@ class Authority:
         Parameters
         ----------
         names : str
-            ``role/node`` of every process that the node runs.
+            ``role/node`` of every process that the node runs; behind ``client/x`` also ``admin/x``, which
+            gives that client the right to administer the cluster.
         path : path, optional
             Where to; by default ``role-node.pem`` of the first name, in the folder.
         lifetime : timedelta
@@ -170,6 +171,12 @@ class Authority:
         identities = [self._identity(name) for name in names]
         if not identities:
             raise CredentialsError(str(path or self.folder), "name at least one process, as role/node")
+        for right in identities:
+            if right.role == ADMINISTRATOR and right._replace(role="client") not in identities:
+                raise CredentialsError(
+                    str(path or self.folder),
+                    f"admin/{right.node} is a right and no process; name client/{right.node} too",
+                )
         first = identities[0]
         target = Path(path) if path is not None else self.folder / f"{first.role}-{first.node}.pem"
         if target.name in _OWN_FILES:
@@ -205,11 +212,17 @@ class Authority:
         return target
 
     def ensure(self, *names: str) -> Path:
-        """Give the file of a node, which is issued if there is none or it is time for a new one."""
+        """Give the file of a node, which is issued if there is none or it is time for a new one.
+
+        A right to administer that it gives already stays.
+        """
         first = self._identity(names[0])
         path = self.folder / f"{first.role}-{first.node}.pem"
         if path.exists():
             finding = check(path)
+            right = f"{ADMINISTRATOR}/{first.node}"
+            if first.role == "client" and right in finding.names and right not in names:
+                names = (*names, right)
             if not finding.fault and not finding.is_due and finding.names == names:
                 return path
         return self.issue(*names)
@@ -263,13 +276,27 @@ class Authority:
 
     def _identity(self, name: str) -> Identity:
         identity = identity_of(f"{SCHEME}{self.cluster}/{name}")
-        if identity is None or identity.role not in ROLES:
+        if identity is None or identity.role not in (*ROLES, ADMINISTRATOR):
             raise CredentialsError(
                 repr(name),
                 f"a process is named role/node, with a role of {', '.join(ROLES)}, "
                 "and a node of letters, digits, dots, hyphens and underscores",
             )
         return identity
+
+
+def with_right(name: str) -> tuple[str, str]:
+    """Give a client's name, and that of its right to administer.
+
+    Raises
+    ------
+    CredentialsError
+        If it is no client's.
+    """
+    role, _, node = name.partition("/")
+    if role != "client":
+        raise CredentialsError(repr(name), "only a client is given the right to administer")
+    return name, f"{ADMINISTRATOR}/{node}"
 
 
 def node_files(folder: Path) -> list[Path]:
@@ -310,7 +337,8 @@ def write_private(path: Path, data: bytes) -> None:
     CredentialsError
         If it cannot be written.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    # Two threads may write the same file: the last one stays, whole.
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR)
         try:

@@ -114,6 +114,7 @@ class RemoteCluster(Administration):
                 str(credentials.path), "it must be the file of one client: role client/NAME"
             )
         self.name, _, self._node = clients[0]
+        self._credentials = credentials
         self._loop = LoopThread("crescando-client", new_event_loop())
         self._transport = self._loop.call(lambda: self._make_transport(credentials))
         self._asking = Asking(Asker(self._next_process()), self._transport, self._loop)
@@ -147,14 +148,16 @@ class RemoteCluster(Administration):
         """Ask the entries who is there, and those for everybody else."""
         deadline_s = time.monotonic() + timeout_s
         while True:
-            faults = []
+            faults, refusals = [], []
             for address in self._entries:
                 try:
                     return await self._enter(address)
                 except SessionRefusedError as error:
-                    if error.is_permanent:
-                        raise
+                    refusals.append(error)
                     faults.append(f"{address[0]}:{address[1]}: {error.reason}")
+            # One address may be somebody else's by now; if none is of any use, waiting helps nobody.
+            if all(error.is_permanent for error in refusals):
+                raise refusals[0]
             if time.monotonic() > deadline_s:
                 raise DeadlineError(
                     f"no router of the cluster {self.name!r} was found within {timeout_s:.0f} s "
@@ -229,6 +232,10 @@ class RemoteCluster(Administration):
         self._backends.pop(client, None)
 
     # Administration.
+
+    @property
+    def _denial(self) -> str:
+        return self._credentials.certificate.right_fault_of(self.name, ProcessId("client", self._node))
 
     def described(
         self, timeout_s: float = CONNECT_S, *, patience_s: float = ANSWER_S
@@ -439,7 +446,7 @@ def connect(
         its routers. One that answers is enough; it tells the others.
     tls : path
         The client's file, as ``crescando certs issue client/NAME`` writes it; or the
-        folder in which it is.
+        folder in which it is. To change the cluster itself it must give the right to (``issue --admin``).
     client : str
         The client's name, if `tls` is a folder.
     connect_s : float

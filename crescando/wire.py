@@ -39,6 +39,7 @@ from crescando.engine.base import Results
 from crescando.engine.heap import Texts
 from crescando.errors import RemoteProtocolError
 from crescando.permits import PERMITS, SENDERS
+from crescando.rights import without_right
 from crescando.roles.copy_messages import (
     AskCopies,
     CopiesTold,
@@ -348,11 +349,18 @@ def decode(data: bytes | memoryview) -> Any:
     return _decode(_DECODER, data)
 
 
-def decoder_for(sender: ProcessId, receiver: ProcessId) -> Decode | None:
+def decoder_for(sender: ProcessId, receiver: ProcessId, denial: str = "") -> Decode | None:
     """Give what decodes the messages of one process to another one.
 
     A message that the sender's role may not send there is refused before it is
     built, and so is one that names somebody else as its sender.
+
+    Parameters
+    ----------
+    sender, receiver : ProcessId
+    denial : str
+        Why the sender may not administer the cluster; empty if it may. Whatever takes that right
+        goes on with it (`crescando.rights`).
 
     Returns
     -------
@@ -376,7 +384,7 @@ def decoder_for(sender: ProcessId, receiver: ProcessId) -> Decode | None:
         named = SENDERS.get(type(message))
         if named is not None and named(message) != sender:
             raise RemoteProtocolError(f"a {type(message).__name__} of {named(message)} came from {sender}")
-        return message
+        return without_right(message, denial) if denial else message
 
     return decode_permitted
 

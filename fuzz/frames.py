@@ -104,6 +104,11 @@ class Listener(Endpoint):
         """Nobody is dialled."""
 
 
+def _without_right(sender: ProcessId, receiver: ProcessId, _: str) -> wire.Decode | None:
+    """Let every message be looked at for what its sender may not ask for."""
+    return wire.decoder_for(sender, receiver, "no right")
+
+
 class Target:
     """A transport with a process of every role, and connections made of bytes."""
 
@@ -111,7 +116,7 @@ class Target:
         self.loop = asyncio.new_event_loop()
         self.listener = Listener()
         self.transport = SocketTransport(
-            self.loop, codec=(wire.encode, wire.decoder_for), locate=lambda peer: None, limits=LIMITS
+            self.loop, codec=(wire.encode, _without_right), locate=lambda peer: None, limits=LIMITS
         )
         for process in LISTENERS:
             self.transport.attach(process, self.listener)

@@ -45,7 +45,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("transport.joint",),
     ("client", "sql"),
     ("roles",),
-    ("permits",),
+    ("permits", "rights"),
     ("wire", "spec", "certificates"),
     ("assembly", "backend", "hosting"),
     ("router_group", "administration"),

@@ -136,12 +136,19 @@ class Moves:
         Gives the client process that submits.
     questions : Questions
     chronicle : Chronicle
+    denial : callable
+        Says why the order would not take a change from here, as far as is known; empty if it would.
     """
 
     def __init__(
-        self, backend: Callable[[], LoopBackend], questions: Questions, chronicle: Chronicle
+        self,
+        backend: Callable[[], LoopBackend],
+        questions: Questions,
+        chronicle: Chronicle,
+        denial: Callable[[], str],
     ) -> None:
         self._backend = backend
+        self._denial = denial
         self._questions = questions
         self._chronicle = chronicle
         self._followed: dict[MessageId, Move] = {}
@@ -158,6 +165,9 @@ class Moves:
 
     def _begin(self, move: Move) -> None:
         assert move.wish is not None
+        if denial := self._denial():
+            # The routers would say so too, after each plan.
+            raise RefusedError(denial)
         weighed: Weighed | None = None
         for attempt in range(1, ATTEMPTS + 1):
             _, config = self._questions.layout()

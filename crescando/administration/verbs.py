@@ -24,7 +24,7 @@ from crescando.backend import LoopBackend
 from crescando.client.flight import Desk
 from crescando.client.handles import ControlHandle
 from crescando.client.waiting import TIMEOUT_S_DEFAULT
-from crescando.errors import ClosedError, CrescandoError
+from crescando.errors import ClosedError, CrescandoError, RefusedError
 from crescando.naming import Name
 from crescando.routing.rubberband.changes import Change, Changes
 from crescando.routing.rubberband.config import Rubberband
@@ -59,7 +59,7 @@ class Administration:
         self._client: LoopBackend | None = None
         self._questions = Questions(self._session)
         self._chronicle = Chronicle(self._present)
-        self._moves = Moves(self._session, self._questions, self._chronicle)
+        self._moves = Moves(self._session, self._questions, self._chronicle, lambda: self._denial)
         self._worker = Worker(self._moves.look, self._moves.end)
         self._last: Rubberband | None = None
 
@@ -118,10 +118,17 @@ class Administration:
         self._worker.submit(partial(self._moves.begin, move))
         return move
 
+    @property
+    def _denial(self) -> str:
+        """Why nothing may be changed from here; empty if it may."""
+        return ""
+
     def _found(self, change: Change) -> Move:
         return Move(self._checked_desk(), None, self._cancel, describe(change.transformation))
 
     def _cancel(self, move: Move) -> None:
+        if self._denial:
+            raise RefusedError(self._denial)
         self._worker.submit(partial(self._moves.cancel, move))
 
     # Looking.
@@ -187,7 +194,7 @@ class Administration:
         SpecError
             If no such process is a member.
         RefusedError
-            If it holds a ring position, or has a part in a change.
+            If it holds a ring position, or has a part in a change; or if this client may not administer.
         """
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         found: ProcessId = self._ask(

@@ -45,6 +45,9 @@ def add_to(commands: Any) -> None:
     issue.add_argument(
         "--together", type=Path, metavar="FILE", help="one file for a node that runs all of them"
     )
+    issue.add_argument(
+        "--admin", action="store_true", help="give clients the right to administer the cluster"
+    )
     issue.add_argument("--days", type=float, default=None, help="length of life (default: 30)")
     issue.set_defaults(run=_issue)
 
@@ -78,12 +81,12 @@ def _init(parsed: argparse.Namespace) -> int:
     certificates = _certificates()
     given = {} if parsed.cluster is None else {"cluster": parsed.cluster}
     authority = certificates.Authority.create(parsed.dir, **given)
-    first = authority.issue(FIRST_NODE)
+    first = authority.issue(*certificates.with_right(FIRST_NODE))
     _say(
         parsed,
         {"cluster": authority.cluster, "folder": str(parsed.dir), "issued": [str(first)]},
         f"an authority of the cluster {authority.cluster!r} is in {parsed.dir}; keep it to yourself",
-        f"{first}: {FIRST_NODE}",
+        f"{first}: {FIRST_NODE}, which may administer the cluster",
     )
     return 0
 
@@ -92,10 +95,12 @@ def _issue(parsed: argparse.Namespace) -> int:
     certificates = _certificates()
     authority = certificates.Authority(parsed.dir)
     given = {} if parsed.days is None else {"lifetime": datetime.timedelta(days=_days(parsed.days))}
+    names = [certificates.with_right(name) if parsed.admin else (name,) for name in parsed.names]
     if parsed.together is not None:
-        issued = {authority.issue(*parsed.names, path=parsed.together, **given): ", ".join(parsed.names)}
+        together = [name for each in names for name in each]
+        issued = {authority.issue(*together, path=parsed.together, **given): ", ".join(together)}
     else:
-        issued = {authority.issue(name, **given): name for name in parsed.names}
+        issued = {authority.issue(*each, **given): ", ".join(each) for each in names}
     _say(
         parsed,
         {"issued": list(map(str, issued))},

@@ -117,7 +117,7 @@ def describe_all(
         What each said of itself, or why it said nothing.
     """
     loop = LoopThread("crescando-asking", new_event_loop())
-    client = next(iter(credentials.certificate.identities))
+    client = min(credentials.certificate.identities, key=lambda each: each.role != "client")
     me = ProcessId(client.role, client.node, 1 + random.SystemRandom().getrandbits(52))
     book = AddressBook(places_of(file.seats))
 

@@ -8,6 +8,7 @@ from crescando.clusterfile import ClusterFile, Seat
 from crescando.errors import CredentialsError
 from crescando.roles.description import NODE
 from crescando.transport.credentials import FileCredentials
+from crescando.transport.identity import ADMINISTRATOR
 
 
 def file_of(folder: Path, role: str, node: str) -> Path:
@@ -34,10 +35,12 @@ def client_credentials(place: Path | str, name: str = "app") -> FileCredentials:
     place : path
         Its file, or the folder that ``crescando certs`` keeps files in.
     name : str
-        Of the client, if `place` is a folder.
+        Of the client, if `place` is a folder. The client ``admin`` has the right to administer the
+        cluster if its file is issued here.
     """
     path = Path(place)
-    return FileCredentials(_file(path, None, "client", name, ()) if path.is_dir() else path)
+    rights = (f"{ADMINISTRATOR}/{name}",) if name == ADMINISTRATOR else ()
+    return FileCredentials(_file(path, None, "client", name, rights) if path.is_dir() else path)
 
 
 def _file(folder: Path, cluster: str | None, role: str, node: str, further: tuple[str, ...]) -> Path:

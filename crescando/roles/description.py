@@ -73,10 +73,14 @@ class Described(msgspec.Struct, frozen=True, array_like=True, tag="described"):
 
 
 class ChangeRouters(msgspec.Struct, frozen=True, array_like=True, tag="change-routers"):
-    """An administrator wishes that the ordering group grows by a router that stands by, or shrinks by one."""
+    """An administrator wishes that the ordering group grows by a router that stands by, or shrinks by one.
+
+    `denial` says why whoever asks is none; it is filled in where the message arrives (`crescando.rights`).
+    """
 
     add: ProcessId | None = None
     remove: ProcessId | None = None
+    denial: str = ""
 
 
 class RoutersChanged(msgspec.Struct, frozen=True, array_like=True, tag="routers-changed"):
@@ -180,6 +184,7 @@ class Describer(Asker):
             case Describe():
                 self._out.send.append((peer, self._describe()))
             case ChangeRouters():
-                self._out.send.append((peer, RoutersChanged(self._change(message))))
+                fault = message.denial or self._change(message)
+                self._out.send.append((peer, RoutersChanged(fault)))
             case _:
                 super().on_message(peer, message, now_s)

@@ -172,9 +172,13 @@ class PinAnswered(msgspec.Struct, frozen=True, array_like=True, tag="pin-answere
 
 
 class Retire(msgspec.Struct, frozen=True, array_like=True, tag="retire"):
-    """Ask a storage process on standby, or a super, to leave the cluster and end."""
+    """Ask a storage process on standby, or a super, to leave the cluster and end.
+
+    `denial` says why whoever asks may not; it is filled in where the message arrives (`crescando.rights`).
+    """
 
     request: int
+    denial: str = ""
 
 
 class Retires(msgspec.Struct, frozen=True, array_like=True, tag="retires"):

@@ -34,6 +34,8 @@ class Retirement:
 
     def take(self, peer: ProcessId, question: Retire) -> list[tuple[ProcessId, Retires]]:
         """Take the request to leave; gives what can be answered at once."""
+        if question.denial:
+            return [(peer, Retires(question.request, question.denial))]
         if not self._following.is_joined:
             return [(peer, Retires(question.request, f"{self._following.me} has not joined yet"))]
         self._askers[peer] = question.request

@@ -38,7 +38,7 @@ from crescando.types import MessageKind, ProcessId
 BURSTS_PER_S = 4.0
 
 
-def _decode_all(sender: ProcessId, receiver: ProcessId) -> Decode:
+def _decode_all(sender: ProcessId, receiver: ProcessId, denial: str) -> Decode:
     """Give the decoder of any message: members are of a role that no cluster has."""
     return wire.decode
 

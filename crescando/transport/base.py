@@ -21,10 +21,11 @@ from crescando.types import ProcessId
 Decode = Callable[[bytes | memoryview], Any]
 """Gives the message in some bytes; copies what it keeps, and raises `RemoteProtocolError`."""
 
-Codec = tuple[Callable[[Any], bytes], Callable[[ProcessId, ProcessId], Decode | None]]
+Codec = tuple[Callable[[Any], bytes], Callable[[ProcessId, ProcessId, str], Decode | None]]
 """An encoder, and what gives the decoder of a sender's messages to a receiver.
 
-None if the two have nothing to say to one another: they get no session.
+None if the two have nothing to say to one another: they get no session. The third argument says why the
+sender may not administer the cluster; it is empty if it may.
 """
 
 QUEUE_BYTES = 64 << 20

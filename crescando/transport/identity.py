@@ -20,6 +20,9 @@ from crescando.types import ProcessId
 
 SCHEME = "crescando://"
 
+ADMINISTRATOR = "admin"
+"""No role of a process but a right: whoever is ``client/x`` and ``admin/x`` may administer the cluster."""
+
 NAME_CHARACTERS_MAX = 63
 
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_CHARACTERS_MAX - 1}}}")
@@ -88,6 +91,19 @@ class Certificate:
         if all(identity.cluster != cluster for identity in self.identities):
             return f"the certificate is of another cluster: it names {names}, not {wanted}"
         return f"the certificate names {names}, not {wanted}"
+
+    def right_fault_of(self, cluster: str, process: ProcessId) -> str:
+        """Say why a client may not administer the cluster; empty if it may.
+
+        Of other roles nothing is said: what they may do follows from the role.
+        """
+        if process.role != "client" or Identity(cluster, ADMINISTRATOR, process.node) in self.identities:
+            return ""
+        return (
+            f"the certificate {self.serial} of client/{process.node} gives no right to administer "
+            f"the cluster {cluster!r}; one that does is made by: "
+            f"crescando certs issue --admin client/{process.node}"
+        )
 
 
 def certificate_of(ssl_object: Any) -> Certificate | None:

@@ -317,7 +317,7 @@ class SimulatedNetwork(Transport):
         if self._codec is None:
             return message
         encode, decoder_for = self._codec
-        decode = decoder_for(channel.owner, channel.peer)
+        decode = decoder_for(channel.owner, channel.peer, "")
         assert decode is not None, f"{channel.owner} sends {channel.peer} a {type(message).__name__}"
         return decode(encode(message))
 

@@ -436,7 +436,7 @@ class SocketTransport(Transport):
         fault = fault_of(hello.sender, hello.cluster, self.cluster, link.certificate)
         decode: Decode | None = None
         if not fault:
-            decode = self._decoder_for(hello.sender, hello.receiver)
+            decode = self._decoder_of(link, hello.sender, hello.receiver)
             if decode is None:
                 fault = f"a {hello.sender.role} has nothing to say to a {hello.receiver.role}"
         dial, earlier = self._dials.get(pair), self._welcomed.get(pair)
@@ -458,6 +458,12 @@ class SocketTransport(Transport):
             welcome = Welcome(PROTOCOL, self.cluster, hello.receiver)
             self._say(link.connection, FrameKind.WELCOME, encode_word(welcome))
 
+    def _decoder_of(self, link: Link, peer: ProcessId, owner: ProcessId) -> Decode | None:
+        """Give what decodes a peer's messages, by its role and the right that it has proven."""
+        certificate = link.certificate
+        denial = "" if certificate is None else certificate.right_fault_of(self.cluster, peer)
+        return self._decoder_for(peer, owner, denial)
+
     def _turn_down(self, link: Link, refusal: Refusal) -> None:
         """Refuse a session, on whichever side it was asked for, and let the peer know why."""
         told = Refusal(refusal.reason[:REASON_CHARACTERS_MAX], refusal.is_permanent, refusal.is_crossed)
@@ -465,7 +471,7 @@ class SocketTransport(Transport):
         link.connection.part(refusal.reason, is_permanent=refusal.is_permanent)
 
     def _on_welcome(self, link: Link, pair: Pair, welcome: Welcome) -> None:
-        decode = self._decoder_for(pair[1], pair[0])
+        decode = self._decoder_of(link, pair[1], pair[0])
         if (welcome.cluster, welcome.sender) != (self.cluster, pair[1]):
             self._turn_down(
                 link, Refusal(f"{welcome.sender} of {welcome.cluster!r:.100} answers for {pair[1]}", True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import json
 import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +110,7 @@ def test_good_files_end_with_0_and_a_line_each(folder: Path, capsys: pytest.Capt
     capsys.readouterr()
 
     assert main(["certs", "check", "--dir", str(folder)]) == 0
-    assert "client-admin.pem: client/admin, until " in capsys.readouterr().out
+    assert "client-admin.pem: client/admin, admin/admin, until " in capsys.readouterr().out
 
 
 def test_rotate_renews_what_is_past_half_its_life(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,3 +233,38 @@ def test_no_certificate_outlives_its_authority(tmp_path: Path) -> None:
     assert node.expires is not None
     assert own.expires is not None
     assert node.expires <= own.expires
+
+
+def test_a_file_gives_the_right_to_administer_if_it_is_told_to(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def faults(name: str) -> str:
+        certificate = FileCredentials(folder / f"client-{name}.pem").certificate
+        return certificate.right_fault_of("crescando", ProcessId("client", name))
+
+    said(capsys, "issue", "--dir", str(folder), "client/app")
+    said(capsys, "issue", "--dir", str(folder), "--admin", "client/ops", "client/boss")
+
+    assert faults("admin") == faults("ops") == faults("boss") == ""
+    assert faults("app").endswith("crescando certs issue --admin client/app")
+    said(capsys, "rotate", "--dir", str(folder), "--all")
+    assert faults("ops") == ""
+    assert "no right" in faults("app")
+    capsys.readouterr()
+    assert main(["certs", "issue", "--dir", str(folder), "--admin", "storage/s0"]) == 2
+    assert "'storage/s0': only a client is given the right to administer" in capsys.readouterr().err
+    assert not (folder / "storage-s0.pem").exists()
+
+
+def test_threads_that_want_the_same_file_at_once_get_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So that all of them write at the same time.
+    monkeypatch.setattr("crescando.certificates.os.fsync", lambda _: time.sleep(0.02))
+    authority = Authority(folder)
+    with ThreadPoolExecutor(8) as threads:
+        paths = set(threads.map(lambda _: authority.issue("client/app"), range(24)))
+
+    assert paths == {folder / "client-app.pem"}
+    assert check(folder / "client-app.pem").fault == ""
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []

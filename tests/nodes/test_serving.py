@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import socket
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import crescando
 from crescando import Store, col
-from crescando.certificates import Authority
+from crescando.certificates import Authority, check
 from crescando.cluster import Cluster
-from crescando.errors import CredentialsError, SpecError
+from crescando.errors import CredentialsError, CrescandoError, RefusedError, SpecError
+from crescando.routing.rubberband.messages import DropChange, MessageId, Reconfigure
 from crescando.spec import ClusterSpec
+from crescando.types import ProcessId
 from tests.nodes.clusters import PATIENCE_S, listens, until
 
 
@@ -101,7 +105,10 @@ def test_a_newcomer_whom_the_certificate_does_not_name_serves_those_inside(
 
 def test_the_routers_grow_and_shrink_from_outside(certs: Path) -> None:
     spec = ClusterSpec(routers=3, standby_routers=1)
-    with crescando.open(spec=spec) as store, crescando.connect(store.serve(tls=certs), tls=certs) as outside:
+    with (
+        crescando.open(spec=spec) as store,
+        crescando.connect(store.serve(tls=certs), tls=certs, client="admin") as outside,
+    ):
         cluster = outside.cluster
         assert [process.node for process in cluster.members()] == ["r1", "r2", "r3"]
         assert str(cluster.add_router("r4", timeout_s=PATIENCE_S)) == "router/r4#1"
@@ -118,3 +125,82 @@ def test_the_routers_grow_and_shrink_from_outside(certs: Path) -> None:
             PATIENCE_S
         )
         assert store.table("kept").select().rows() == [(1,)]
+
+
+def test_an_ordinary_client_changes_rows_and_tables_and_nothing_else(
+    store: Store[Cluster], certs: Path
+) -> None:
+    newcomer = store.cluster.start_storage(timeout_s=PATIENCE_S)
+    url = store.serve(tls=certs)
+    denial = r"client/app gives no right to administer the cluster 'served'.* --admin client/app$"
+    with crescando.connect(url, tls=certs) as outside:
+        cluster = outside.cluster
+        before = cluster.config()
+        wishes: list[Callable[[], object]] = [
+            lambda: cluster.expand(newcomer).result(PATIENCE_S),
+            lambda: cluster.contract("s1").result(PATIENCE_S),
+            lambda: cluster.replace("s1").result(PATIENCE_S),
+            lambda: cluster.rebalance().result(PATIENCE_S),
+            lambda: cluster.remove(newcomer, timeout_s=PATIENCE_S),
+        ]
+        for wish in wishes:
+            with pytest.raises(RefusedError, match=denial):
+                wish()
+        with pytest.raises(CrescandoError, match=denial):
+            cluster.remove_router("r2")
+
+        # One that does not look at its own certificate is refused by the order itself.
+        plan = cluster.plan("expand")
+        assert plan.transformation is not None
+        for order in (
+            Reconfigure(plan.transformation, plan.instructions, plan.layout),
+            DropChange(MessageId(ProcessId("client", "other", 1), 1), "since I say so"),
+        ):
+            with pytest.raises(RefusedError, match=denial):
+                cluster.default.order(order, lambda number: None).result(PATIENCE_S)
+
+        after = cluster.config()
+        assert (after.ring, after.changes, after.storages) == (before.ring, before.changes, before.storages)
+        assert [process.node for process in cluster.members()] == ["r1", "r2", "r3"]
+        assert len(cluster.status().routers) == 3
+        table = outside.create_table("own", like={"key": [1]}, primary_key="key")
+        table.insert([{"key": 1}]).result(PATIENCE_S)
+        assert table.select().rows() == [(1,)]
+        outside.drop_table("own")
+
+    with crescando.connect(url, tls=certs, client="admin") as outside:
+        outside.cluster.expand(newcomer).result(PATIENCE_S)
+        assert newcomer in outside.cluster.config().ring.processes
+
+
+def test_the_right_to_administer_comes_and_goes_with_the_file(store: Store[Cluster], certs: Path) -> None:
+    newcomer = store.cluster.start_storage(timeout_s=PATIENCE_S)
+    url, authority = store.serve(tls=certs), Authority(certs)
+    path = authority.issue("client/ops", "admin/ops")
+    with crescando.connect(url, tls=certs, client="ops") as outside:
+        outside.cluster.expand(newcomer).result(PATIENCE_S)
+    # Whoever only connects neither loses the right nor gets it.
+    assert check(path).names == ("client/ops", "admin/ops")
+    authority.issue("client/ops")
+    with (
+        crescando.connect(url, tls=certs, client="ops") as outside,
+        pytest.raises(RefusedError, match="no right to administer"),
+    ):
+        outside.cluster.contract(newcomer).result(PATIENCE_S)
+    assert check(path).names == ("client/ops",)
+
+
+def test_an_entry_that_is_somebody_elses_by_now_keeps_nobody_out(store: Store[Cluster], certs: Path) -> None:
+    def answer() -> None:
+        connection, _ = stranger.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    port = port_of(store.serve(tls=certs))
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        entry = f"crescando://127.0.0.1:{stranger.getsockname()[1]},127.0.0.1:{port}"
+        with crescando.connect(entry, tls=certs, connect_s=PATIENCE_S) as outside:
+            assert outside.table("seats").select().rows() == []
+        thread.join(PATIENCE_S)

@@ -32,7 +32,7 @@ from tests.transport.test_wire import ENCODED, MESSAGES
 pytestmark = pytest.mark.simulation
 
 ADMINISTRATION = (Retire,)
-"""What any client may ask for, and gets: it is no harm but an order."""
+"""What a client with the right to administer may ask for, and gets: it is no harm but an order."""
 
 SPAN_S = 2.0
 SEEDS = 6

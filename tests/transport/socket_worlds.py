@@ -51,7 +51,7 @@ class SocketWorld(World):
         self.heard = 0
         self.sockets = SocketTransport(
             self.loop,
-            codec=(msgspec.msgpack.encode, lambda sender, receiver: self._decode),
+            codec=(msgspec.msgpack.encode, lambda sender, receiver, denial: self._decode),
             locate=lambda peer: self.address,
             credentials=credentials,
             limits=limits,

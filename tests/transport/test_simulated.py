@@ -129,7 +129,7 @@ def test_with_a_codec_no_two_processes_share_an_object() -> None:
     net = Net(
         codec=(
             lambda message: repr(message).encode(),
-            lambda sender, receiver: lambda data: bytes(data).decode(),
+            lambda sender, receiver, denial: lambda data: bytes(data).decode(),
         )
     )
     a, b = net.pair()

@@ -8,9 +8,11 @@ join                   a process that is no member, for itself, as number 1
 leave                  any member for itself, if it holds no ring position and has no part in a change
 suspect, trust         supers, about another member
 create, drop, alter    clients and supers
-reconfigure            clients and supers, planned for the present layout
+reconfigure            clients with the right to administer (a router that
+                       finds it lacking puts a `Denied` in its place) and
+                       supers, planned for the present layout
 ready                  the receiver of a copy under way
-drop                   clients, supers, and who sends or receives in a change
+drop                   such clients, supers, and who sends or receives in a change
 steps of loads         clients; that a load is over supers
 pin                    clients, of tables that exist
 =====================  ====================================================
@@ -33,6 +35,7 @@ from crescando.routing.rubberband.messages import (
     AddColumn,
     ConfigMessage,
     CreateTable,
+    Denied,
     DropChange,
     DropColumn,
     DropTable,
@@ -112,6 +115,8 @@ def admitted(
                 raise Refusal(f"{sender} has no part in that change")
         case Pin():
             _check_pin(sender, body, catalog)
+        case Denied(reason):
+            raise Refusal(reason)
         case _:
             loads.check(body, sender.role, catalog.tables)
     return body

@@ -32,6 +32,7 @@ from crescando.routing.rubberband.messages import (
     CommitLoad,
     ConfigMessage,
     CreateTable,
+    Denied,
     DropChange,
     DropColumn,
     DropTable,
@@ -404,7 +405,7 @@ class Rubberband:
         membership, changes, layout = self.membership, self.changes, self.layout
         at = MessageId(message.sender, message.number)
         match body:
-            case None | Pin():
+            case None | Pin() | Denied():
                 return self, frozenset()
             case Join(process):
                 membership = membership.joined(process)

@@ -217,10 +217,16 @@ class Pin(msgspec.Struct, frozen=True, array_like=True, tag="pin"):
     lease_s: float
 
 
+class Denied(msgspec.Struct, frozen=True, array_like=True, tag="denied"):
+    """In the place of a message whose sender may not order it; refused, with the reason, by every router."""
+
+    reason: str
+
+
 CatalogMessage = CreateTable | DropTable | AddColumn | DropColumn
 KeyspaceMessage = Reconfigure | Ready | DropChange
 LoadMessage = BeginLoad | RenewLoad | CommitLoad | SealLoad | PublishLoad | AbortLoad | ExpireLoad
-ConfigMessage = Join | Leave | Suspect | Trust | CatalogMessage | KeyspaceMessage | LoadMessage | Pin
+ConfigMessage = Join | Leave | Suspect | Trust | CatalogMessage | KeyspaceMessage | LoadMessage | Pin | Denied
 
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 _DECODER: msgspec.msgpack.Decoder[ConfigMessage] = msgspec.msgpack.Decoder(ConfigMessage)
