@@ -20,12 +20,18 @@ PEERS_MAX = 4096
 
 _DOUBLINGS_MAX = 16
 
+SETTLED_S = 1.0
+"""A session that was lost sooner does not end what was the matter before: else two that cannot bear each
+other would dial on and on, without a pause, as long as both live."""
+
 
 @dataclass(slots=True)
 class _Trouble:
     n_failures: int
-    error: SessionRefusedError
+    error: SessionRefusedError | None
     until_s: float
+    begun_s: float = 0.0
+    """When the session began that there is, if there is no error."""
 
 
 class Redials:
@@ -55,8 +61,8 @@ class Redials:
 
     def is_denied(self, peer: ProcessId, now_s: float) -> bool:
         """Whether dialling is of no use yet."""
-        trouble = self._troubles.get(peer)
-        return trouble is not None and trouble.error.is_permanent and now_s < trouble.until_s
+        error = self.error_of(peer)
+        return error is not None and error.is_permanent and now_s < self._troubles[peer].until_s
 
     def pause_s(self, peer: ProcessId) -> float:
         """Give how long to wait before the next dial."""
@@ -69,7 +75,8 @@ class Redials:
     def fail(self, peer: ProcessId, cause: Cause, now_s: float) -> None:
         """Take that a dial came to nothing, or that a session was lost."""
         known = self._troubles.pop(peer, None)
-        n_failures = 1 + (known.n_failures if known is not None else 0)
+        is_settled = known is None or (known.error is None and now_s - known.begun_s >= SETTLED_S)
+        n_failures = 1 if known is None or is_settled else known.n_failures + 1
         grown = self._limits.handshake_s / 16 * 2 ** min(n_failures, _DOUBLINGS_MAX)
         until_s = now_s + self._rng.uniform(0.5, 1.0) * min(grown, self._limits.denied_s_max)
         error = SessionRefusedError(str(peer), cause.text, cause.is_permanent)
@@ -77,9 +84,11 @@ class Redials:
         if len(self._troubles) > PEERS_MAX:
             del self._troubles[next(iter(self._troubles))]
 
-    def succeed(self, peer: ProcessId) -> None:
+    def succeed(self, peer: ProcessId, now_s: float) -> None:
         """Take that there is a session."""
-        self._troubles.pop(peer, None)
+        known = self._troubles.get(peer)
+        if known is not None:
+            known.error, known.begun_s = None, now_s
 
     def try_all_again(self) -> None:
         """Forget what was of no use: this process has changed."""

@@ -508,7 +508,7 @@ class SocketTransport(Transport):
     def _open(self, link: Link, pair: Pair) -> None:
         link.settle()
         self._gate.leave(link.connection)
-        self._redials.succeed(pair[1])
+        self._redials.succeed(pair[1], self._loop.time())
         endpoint = self._endpoints[pair[0]]
         channel = link.channel = SocketChannel(
             pair,
