@@ -123,6 +123,7 @@ class Processes:
             if isinstance(core, Storage) and hosted.engine is not None:
                 found[me] = {
                     **hosted.engine.statistics(),
+                    "pins": len(core.pins),
                     "queued": core.n_queued,
                     "is_full": int(core.memory.is_full),
                 }

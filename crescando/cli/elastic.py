@@ -185,14 +185,16 @@ def _top(parsed: argparse.Namespace) -> int:
 
 
 def _table(before: dict[str, dict[str, int]], counted: dict[str, dict[str, int]], took_s: float) -> str:
-    lines = [f"{'process':<24} {'rows':>12} {'MiB':>8} {'operations/s':>13} {'cycles/s':>9} {'queued':>8}"]
+    heads = f"{'process':<24} {'rows':>12} {'MiB':>8} {'pins':>5} {'their MiB':>9}"
+    lines = [f"{heads} {'operations/s':>13} {'cycles/s':>9} {'queued':>8}"]
     for name, now in counted.items():
         if "rows" in now:
             then = before.get(name, now)
             rates = [(now[key] - then[key]) / took_s for key in ("operations", "cycles")]
             lines.append(
-                f"{name:<24} {now['rows']:>12,} {now['bytes'] / 2**20:>8,.1f} {rates[0]:>13,.0f} "
-                f"{rates[1]:>9,.0f} {now['queued']:>8,}"
+                f"{name:<24} {now['rows']:>12,} {now['bytes'] / 2**20:>8,.1f} {now['pins']:>5,} "
+                f"{now['pinned_bytes'] / 2**20:>9,.1f} {rates[0]:>13,.0f} {rates[1]:>9,.0f} "
+                f"{now['queued']:>8,}"
             )
     return "\n".join(lines)
 

@@ -87,6 +87,8 @@ class Pinned:
     desk : Desk
     ticket : PinTicket
     arcs : sequence of PinnedArc
+    holders : sequence of ProcessId
+        Everybody who may keep it, those included who have not told.
     lease_s : float
 
     Attributes
@@ -95,9 +97,17 @@ class Pinned:
         All that another session, process or host needs beside a part.
     """
 
-    def __init__(self, desk: Desk, ticket: PinTicket, arcs: Sequence[PinnedArc], lease_s: float) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        ticket: PinTicket,
+        arcs: Sequence[PinnedArc],
+        holders: Sequence[ProcessId],
+        lease_s: float,
+    ) -> None:
         self._desk = desk
         self._arcs = tuple(arcs)
+        self._holders = tuple(holders)
         self._lease_s = lease_s
         self._is_closed = False
         self.ticket = ticket
@@ -136,7 +146,7 @@ class Pinned:
         """
         lease_s = self._lease_s if lease_s is None else checked_lease(lease_s)
         renew = Renew(self.ticket.pin, lease_s)
-        answers = _ask_all(self._desk, self._holders(), renew, timeout_s, OWNER_S)
+        answers = _ask_all(self._desk, self._holders, renew, timeout_s, OWNER_S)
         kept = {process for process, answer in answers.items() if isinstance(answer, Kept)}
         if not all(kept.intersection(arc.owners) for arc in self._arcs):
             raise SnapshotExpiredError(_reasons(answers))
@@ -145,10 +155,7 @@ class Pinned:
         """Let everybody forget it; twice is as good as once."""
         if not self._is_closed and not self._desk.is_forked:
             self._is_closed = True
-            _ask_all(self._desk, self._holders(), Release(self.ticket.pin), timeout_s, CLOSE_S)
-
-    def _holders(self) -> tuple[ProcessId, ...]:
-        return tuple(dict.fromkeys(process for arc in self._arcs for process in arc.owners))
+            _ask_all(self._desk, self._holders, Release(self.ticket.pin), timeout_s, CLOSE_S)
 
     def __enter__(self) -> Self:
         return self
@@ -194,28 +201,46 @@ def pin(desk: Desk, tables: Sequence[str], lease_s: float, timeout_s: float | No
         if name not in catalog:
             raise UnknownTableError(name, tuple(catalog))
     ids = tuple(catalog[name].id for name in dict.fromkeys(tables))
-    pin_id = deadline.wait(desk.backend.pin(ids, lease_s))
-    everybody = deadline.wait(desk.backend.holders())
+    ordered = desk.backend.pin(ids, lease_s)
     try:
-        holdings = _gather(desk, pin_id, everybody, deadline)
+        pin_id = deadline.wait(ordered)
+        asked: set[ProcessId] = set()
+        holdings = _gather(desk, pin_id, asked, deadline)
         position, arcs = _united(holdings)
         schemas = holdings[arcs[0].owners[0]].tables
-        return Pinned(desk, PinTicket(pin_id, position, schemas), arcs, lease_s)
+        return Pinned(desk, PinTicket(pin_id, position, schemas), arcs, sorted(asked), lease_s)
     except BaseException:
-        # Whoever has it lets go of it, or its lease will.
-        for process in everybody:
-            desk.backend.ask_pinned(process, Release(pin_id))
+        # Whoever has it, or will have it, lets go of it, or its lease will.
+        ordered.add_done_callback(lambda ordered: _release(desk, ordered))
         raise
 
 
+def _release(desk: Desk, ordered: Future[PinId]) -> None:
+    """Let everybody forget what was pinned in vain; waits for nothing."""
+
+    def known(found: Future[tuple[ProcessId, ...]]) -> None:
+        if not found.exception():
+            for process in found.result():
+                desk.backend.ask_pinned(process, Release(ordered.result()))
+
+    if not ordered.exception():
+        desk.backend.holders().add_done_callback(known)
+
+
 def _gather(
-    desk: Desk, pin_id: PinId, everybody: Sequence[ProcessId], deadline: _Deadline
+    desk: Desk, pin_id: PinId, everybody: set[ProcessId], deadline: _Deadline
 ) -> dict[ProcessId, Holding]:
-    """Ask everybody what they hold, until every range has a holder, and a little longer for stand-ins."""
+    """Ask everybody what they hold, until every range has a holder, and a little longer for stand-ins.
+
+    Whoever is asked is added to `everybody`.
+    """
     backend = desk.backend
     holdings: dict[ProcessId, Holding] = {}
     faults: dict[ProcessId, str] = {}
-    asked = {process: backend.ask_pinned(process, Hold(pin_id)) for process in everybody}
+    asked = {
+        process: backend.ask_pinned(process, Hold(pin_id)) for process in deadline.wait(backend.holders())
+    }
+    everybody.update(asked)
     covered_s: float | None = None
     while True:
         for process, future in list(asked.items()):
@@ -243,6 +268,7 @@ def _gather(
             time.sleep(PAUSE_S)
             again = [process for process in deadline.wait(backend.holders()) if process not in holdings]
             asked = {process: backend.ask_pinned(process, Hold(pin_id)) for process in again}
+            everybody.update(asked)
 
 
 def _arcs_of(holdings: dict[ProcessId, Holding]) -> tuple[KeyRange, ...]:
@@ -315,6 +341,8 @@ class _Reading:
         self._faults: dict[ProcessId, str] = {}
         self._gone: set[ProcessId] = set()
         """Owners that do not keep it any more."""
+        self._is_busy = False
+        """Whether the owner said last that it has too much to do for the moment."""
 
     def _ask(self, strip: int, offset: int) -> Future[PinAnswer]:
         part = self._part
@@ -329,8 +357,13 @@ class _Reading:
         progress_s = time.monotonic()
         asked = self._ask(strip, offset)
         while strip < self._part.n_strips:
-            answer = self._wait(asked, progress_s)
+            answer = self._wait(asked, progress_s, is_torn=is_torn)
             if not isinstance(answer, Fetched):
+                if is_torn and self._is_busy and time.monotonic() < progress_s + self._timeout_s:
+                    # Nobody else can go on in the middle.
+                    time.sleep(PAUSE_S)
+                    asked = self._ask(strip, offset)
+                    continue
                 if is_torn:
                     raise ReadLostError(
                         f"{self._owners[0]} failed within a strip of more than {TORN_BYTES >> 20} MiB, "
@@ -361,11 +394,12 @@ class _Reading:
         if not n_given:
             yield _nothing(self._ticket, self._shape)
 
-    def _wait(self, asked: Future[PinAnswer], progress_s: float) -> Fetched | None:
+    def _wait(self, asked: Future[PinAnswer], progress_s: float, *, is_torn: bool) -> Fetched | None:
         """Give an answer; None, and why, if another owner is to be asked."""
         owner = self._owners[0]
+        self._is_busy = False
         left_s = max(0.0, progress_s + self._timeout_s - time.monotonic())
-        patience_s = min(left_s, OWNER_S) if len(self._owners) > 1 else left_s
+        patience_s = min(left_s, OWNER_S) if len(self._owners) > 1 and not is_torn else left_s
         if not _is_done(asked, patience_s):
             self._faults[owner] = f"{owner} keeps silent"
             return None
@@ -381,7 +415,8 @@ class _Reading:
             raise ReadFailedError(f"{answer.text} (smallest key {answer.key!r})")
         if answer.kind == "invalid":
             raise StatementError(f"{owner}: {answer.text}")
-        if answer.kind != "busy":
+        self._is_busy = answer.kind == "busy"
+        if not self._is_busy:
             self._gone.add(owner)
         self._faults[owner] = answer.text
         return None

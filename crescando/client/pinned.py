@@ -10,6 +10,7 @@ means the same rows by the same strip.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heapify, heapreplace
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -26,6 +27,9 @@ PART_BYTES = 128 << 20
 
 STRIP_BYTES = 1 << 20
 """About what the rows of a strip weigh, all columns of them."""
+
+PARTS_MAX = 1 << 16
+"""Into so many parts a table is cut at most."""
 
 STRIPS_MAX = 1 << 16
 """Strips of one part: what a reader finds is kept strip by strip. Of the usual weight, they hold 64 GiB."""
@@ -267,8 +271,8 @@ def parts_of(
         If `n` is no number of parts.
     """
     schema = ticket.schema(table)
-    if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
-        raise SpecError(f"a table is read in at least one part, not in {n!r}")
+    if n is not None and (isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= PARTS_MAX):
+        raise SpecError(f"a table is read in at least one part, and at most {PARTS_MAX:,}, not in {n!r}")
     place = ticket.tables.index(schema)
     counts = _shares([arc.n_rows[place] for arc in arcs], [arc.n_bytes[place] for arc in arcs], n)
     parts: list[PinnedPart] = []
@@ -301,10 +305,13 @@ def _shares(n_rows: Sequence[int], n_bytes: Sequence[int], n: int | None) -> lis
     if n is None:
         return [max(-(-each // PART_BYTES), 1) for each in n_bytes]
     counts = [1] * len(n_rows)
+    largest: list[tuple[float, int]] = [(-rows, place) for place, rows in enumerate(n_rows)]
+    heapify(largest)
     for _ in range(n - len(n_rows)):
         # The one whose parts are the largest is cut once more.
-        largest = max(range(len(counts)), key=lambda place: n_rows[place] / counts[place])
-        counts[largest] += 1
+        _, place = largest[0]
+        counts[place] += 1
+        heapreplace(largest, (-n_rows[place] / counts[place], place))
     return counts
 
 

@@ -156,11 +156,18 @@ class _Found:
     """Where each strip's rows end, behind a 0; shape (n_strips + 1,)."""
 
     def settle(self, n_strips: int) -> None:
-        """Sort what was found by strip."""
+        """Sort what was found by strip, and within each as it is stored.
+
+        Whoever goes on within a strip may have its rows found anew, by another path then: texts that
+        came to the live table meanwhile are in the same pool.
+        """
         none = np.zeros(0, np.int64)
         rows = np.concatenate([none, *self.rows])
         strips = np.concatenate([none, *self.strips])
         self.rows, self.strips = [], []
+        if (rows[1:] < rows[:-1]).any():
+            ordered = np.argsort(rows, kind="stable")
+            rows, strips = rows[ordered], strips[ordered]
         self.ends = np.append(0, np.cumsum(np.bincount(strips, minlength=n_strips)))
         # Few strips have short numbers, which are sorted in fewer passes.
         kind = np.uint16 if n_strips <= 1 << 16 else np.int64

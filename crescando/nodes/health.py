@@ -122,6 +122,10 @@ class Health:
         rows = host.counters.get("rows")
         details = [f"position {host.position}"] if host.position >= 0 else []
         details += [f"{rows:,} rows"] if rows is not None else []
+        pins = host.counters.get("pins")
+        if pins:
+            kept_bytes = host.counters.get("pinned_bytes", 0)
+            details += [f"{pins:,} pins for which {kept_bytes / 2**20:,.1f} MiB are kept"]
         if self.config is not None and host.process in self.config.storages:
             details += [] if host.process in self.config.ring.processes else ["on standby"]
         return ", ".join(["takes part", *details])

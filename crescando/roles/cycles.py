@@ -133,12 +133,16 @@ class Execution:
         has_operations = any(not isinstance(step, Barrier | TakePin) for step in self.steps)
         moved = self.copies.run(engine, clock, took_s if has_operations else None, weighs=self.weighs)
         beside_s = COPY_SHARE * took_s if has_operations else None
-        pinned = self.pins.run(engine, clock, beside_s, weighs=self.weighs)
-        n_bytes = 0
+        pinned = self.pins.run(clock, beside_s)
+        n_bytes, pinned_bytes = 0, None
         if self.weighs:
-            n_bytes = sum(each.n_bytes for each in results) + engine.statistics()["bytes"]
+            counted = engine.statistics()
+            pinned_bytes = counted["pinned_bytes"]
+            n_bytes = sum(each.n_bytes for each in results) + counted["bytes"]
             n_bytes += moved.n_bytes + pinned.n_bytes
-        return Executed(tuple(results), self.upto, took_s, n_bytes, told, weighed, moved, pinned)
+        return Executed(
+            tuple(results), self.upto, took_s, n_bytes, pinned_bytes, told, weighed, moved, pinned
+        )
 
     def _written_bytes(self) -> Iterable[int]:
         return self.written_bytes or repeat(0, len(self.steps))
@@ -157,6 +161,8 @@ class Executed:
         How long its operations took; 0 if the driver has no clock.
     n_bytes : int
         What the engine and these results hold, if that was to be told.
+    pinned_bytes : int or None
+        What of it is there for pins only, if that was to be told.
     told : tuple of (Question, Explained)
     weighed : tuple of (ProcessId, Weighs)
         What is to be answered to whom.
@@ -168,6 +174,7 @@ class Executed:
     upto: int
     took_s: float = 0.0
     n_bytes: int = 0
+    pinned_bytes: int | None = None
     told: tuple[tuple[Question, Explained], ...] = ()
     weighed: tuple[tuple[ProcessId, Weighs], ...] = ()
     moved: Moved = field(default_factory=Moved)

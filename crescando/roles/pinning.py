@@ -25,6 +25,9 @@ PIECE_BYTES = 4 << 20
 READS_MAX = 64
 """Reads whose rows are kept found; whoever goes on with another one has them found again."""
 
+TURNS_MAX = READS_MAX // 2
+"""Questions that take turns; the others wait, lest each of them lets go of what the next has found."""
+
 
 @dataclass(frozen=True, slots=True)
 class TakePin:
@@ -81,15 +84,12 @@ class PinsDone:
         Whether there is more to do at once.
     n_bytes : int
         What reads under way keep.
-    pinned_bytes : int or None
-        What is in memory for pins only; None if it was not looked at.
     """
 
     taken: tuple[tuple[PinId, Holding | PinFault], ...] = ()
     given: tuple[tuple[Fetching, PinAnswer], ...] = ()
     is_behind: bool = False
     n_bytes: int = 0
-    pinned_bytes: int | None = None
 
 
 _Key = tuple[PinId, bytes, bytes, tuple[int, int], int]
@@ -104,9 +104,6 @@ class PinnedImages:
         self._jobs: deque[Fetching] = deque()
         self._taken: list[tuple[PinId, Holding | PinFault]] = []
         self._owed_s = 0.0
-
-    def __len__(self) -> int:
-        return len(self._pins)
 
     # In the order.
 
@@ -159,7 +156,7 @@ class PinnedImages:
             job = self._jobs.popleft()
             answer = self._work_on(job, budget)
             if answer is None:
-                self._jobs.append(job)
+                self._jobs.insert(TURNS_MAX, job)
             else:
                 given.append((job, answer))
         self._owed_s = budget.owed_s
@@ -233,23 +230,18 @@ class PinWork:
     fetches: tuple[Fetching, ...] = ()
     target_s: float = 0.0
 
-    def run(
-        self, engine: Engine, clock: Callable[[], float] | None, allowed_s: float | None, *, weighs: bool
-    ) -> PinsDone:
+    def run(self, clock: Callable[[], float] | None, allowed_s: float | None) -> PinsDone:
         """Do it; called by the driver.
 
         Parameters
         ----------
-        engine : Engine
         clock : callable or None
         allowed_s : float or None
             How long it may take beside operations; None if there were none.
-        weighs : bool
         """
         images = self.images
         for pin in self.ends:
             images.end(pin)
         seconds = self.target_s if allowed_s is None else min(self.target_s, allowed_s)
         given = images.advance(self.fetches, clock, seconds, is_shared=allowed_s is not None)
-        pinned = engine.statistics()["pinned_bytes"] if weighs and len(images) else None
-        return PinsDone(images.take_taken(), given, images.is_behind, images.n_bytes, pinned)
+        return PinsDone(images.take_taken(), given, images.is_behind, images.n_bytes)

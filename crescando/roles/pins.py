@@ -3,8 +3,8 @@
 Rules of the file: a pin comes in the order and is taken at its own place, between the operations before
 and those behind (`pinning`); so whoever owns a range then has the same rows of it, whatever
 moves later. It is kept until its lease is over by this process's own clock, until somebody
-releases it, or until its memory is needed: at the watermark the oldest pin goes that keeps
-anything from being freed, rather than the process. What was kept, and is not any more, is
+releases it, or until its memory is needed: at the watermark the oldest pin goes, as long as
+pins keep anything from being freed, rather than the process. What was kept, and is not any more, is
 never answered from. A process that does not know a pin says so at once.
 """
 
@@ -48,6 +48,9 @@ ENDED_MAX = 1024
 
 FETCHES_MAX, FETCHES_OF_ONE_MAX = 256, 8
 """Questions for rows that may wait, of all clients and of one: the answers fit into one session."""
+
+WAITING_MAX = 256
+"""Questions that may wait for a pin to be taken."""
 
 CLOSED = "it was closed"
 
@@ -154,7 +157,10 @@ class Pins:
             self._end(pin, CLOSED)
         elif known is not None and known.holding is None:
             # Its place in the order was not reached yet by whoever executes.
-            known.waiting.append((peer, message.request, question))
+            if len(known.waiting) < WAITING_MAX:
+                known.waiting.append((peer, message.request, question))
+            else:
+                self._answer(peer, message.request, PinFault("busy", f"{self.me} has yet to take the pin"))
             return
         if known is None or known.holding is None or isinstance(question, Release):
             self._answer(peer, message.request, self._fault(pin))
@@ -164,8 +170,8 @@ class Pins:
                 told = f"a lease lasts more than 0 and at most {LEASE_S_MAX:.0f} s"
                 self._answer(peer, message.request, PinFault("invalid", told))
             case Renew():
-                known.lease_s = question.lease_s
-                known.until_s = max(known.until_s, now_s + question.lease_s)
+                if now_s + question.lease_s > known.until_s:
+                    known.lease_s, known.until_s = question.lease_s, now_s + question.lease_s
                 self._answer(peer, message.request, Kept(known.holding))
             case Hold():
                 self._answer(peer, message.request, Kept(known.holding))
@@ -261,11 +267,11 @@ class Pins:
         ends, self._ends = tuple(self._ends), []
         return PinWork(self._images, ends, fetches, self._limits.pinned_s)
 
-    def on_executed(self, done: PinsDone, now_s: float) -> None:
-        """Take what a cycle did for pins."""
+    def on_executed(self, done: PinsDone, pinned_bytes: int | None, now_s: float) -> None:
+        """Take what a cycle did for pins, and what is in memory for them only, if that was looked at."""
         self._is_behind = done.is_behind
-        if done.pinned_bytes is not None:
-            self._keeps_bytes = done.pinned_bytes > 0
+        if pinned_bytes is not None:
+            self._keeps_bytes = pinned_bytes > 0
         self._expire(now_s)
         for pin, taken in done.taken:
             self._on_taken(pin, taken, now_s)
@@ -278,6 +284,8 @@ class Pins:
     def _on_taken(self, pin: PinId, taken: Holding | PinFault, now_s: float) -> None:
         known = self._pins.get(pin)
         if known is None:
+            # It was over before its place was reached, and has been taken all the same.
+            self._ends.append(pin)
             return
         if isinstance(taken, PinFault):
             self._end(pin, taken.text)

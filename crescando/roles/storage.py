@@ -270,6 +270,7 @@ class Storage:
             self._tell(question, explained)
         self._out.send += result.weighed
         self.reporter.executed = max(self.executed, result.upto)
+        self.pins.on_executed(result.pinned, result.pinned_bytes, now_s)
         held = result.n_bytes + self.reporter.unsent_bytes + self.waiting.n_bytes + self.staging.n_bytes
         self._out.stop = self.memory.look(held)
         if self._out.stop and self.pins.relieve(all_of_them=True):
@@ -279,7 +280,6 @@ class Storage:
         self.reporter.report(result.results)
         self.reporter.keep_replayed(result.moved.replayed)
         self.copies.on_executed(result.moved)
-        self.pins.on_executed(result.pinned, now_s)
 
     def flush(self, now_s: float) -> Output:
         """Queue what was delivered, start a cycle if none runs, and send."""

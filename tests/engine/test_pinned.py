@@ -12,7 +12,7 @@ import pytest
 from crescando.engine import holding, pieces, reader
 from crescando.engine import pinned as pins
 from crescando.engine import table as tables
-from crescando.engine.base import PinnedTables, ReadFault
+from crescando.engine.base import PinnedRead, PinnedTables, ReadFault
 from crescando.engine.kv import KvEngine
 from crescando.engine.scan import ScanEngine
 from crescando.engine.segment import Still
@@ -293,3 +293,29 @@ def test_a_long_text_that_many_rows_share_fails_no_read(monkeypatch: pytest.Monk
 def test_positions_at_the_end_of_the_ring_are_in_the_last_strip() -> None:
     position = np.array([0, (1 << 64) - 1], np.uint64)
     assert [pins.strip_of(int(at), FULL_RING, 7) for at in position] == [0, 6]
+
+
+def test_a_read_goes_on_where_it_was_though_its_rows_are_found_by_another_path() -> None:
+    bench = Bench(table(("s", DataType.STRING)))
+    texts = ["aa", "ab", "ac"]
+    bench.load(*((k, texts[k % 3]) for k in range(240)))
+    pin = bench.engine.pin([1])
+    column = bench.col("s")
+    where = apply("and", apply(">=", column, par(0, column.type)), apply("<", column, par(1, column.type)))
+    shape = bench.read_shape(where)
+
+    def begin() -> PinnedRead:
+        read = pin.read(shape, ("a", "b"), FULL_RING, 1)
+        while not read.look():
+            pass
+        return read
+
+    given = begin().give(0, 0, 400)
+    assert not isinstance(given, ReadFault)
+    assert given.offset
+    # New texts of the live table, in the range that is asked for, are in the pool of the pinned one.
+    bench.load(*((1_000 + k, f"a{k:03d}") for k in range(200)))
+    rest = begin().give(0, given.offset, 1 << 20)
+    assert not isinstance(rest, ReadFault)
+    keys = [*given.columns[0].to_list(), *rest.columns[0].to_list()]
+    assert sorted(keys) == list(range(240))

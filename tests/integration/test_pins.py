@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,13 @@ import pytest
 import crescando
 from crescando import PinnedPart, PinTicket, agg, col
 from crescando.certificates import Authority
+from crescando.cli import elastic
+from crescando.client import pin
 from crescando.client import pinned as pinned_values
+from crescando.client.pinned import Hold
+from crescando.clusterfile import Seat
 from crescando.errors import (
+    DeadlineError,
     ReadFailedError,
     SnapshotExpiredError,
     SpecError,
@@ -20,7 +28,10 @@ from crescando.errors import (
     UnknownColumnError,
     UnknownTableError,
 )
+from crescando.nodes.health import Health, NodeHealth
 from crescando.roles import pinning
+from crescando.roles.description import Hosts
+from crescando.types import ProcessId
 from tests.integration.stores import N_COUNTERS, with_counters
 
 N_ROWS = 20_000
@@ -143,7 +154,7 @@ def test_mistakes_are_told_before_anything_is_sent() -> None:
                 store.pin("counters", lease_s=lease_s)  # type: ignore[arg-type]
         with store.pin("counters") as pinned:
             (part, *_) = pinned.parts("counters")
-            for n in (0, -1, 1.5, True):
+            for n in (0, -1, 1.5, True, 10**9):
                 with pytest.raises(SpecError, match="at least one part"):
                     pinned.parts("counters", n)  # type: ignore[arg-type]
             with pytest.raises(UnknownTableError):
@@ -172,3 +183,71 @@ def test_workers_on_the_network_read_what_the_driver_pinned(tmp_path: Path) -> N
             found = read(worker, pinned.ticket, pinned.parts("rows", 5))
             assert {row[0] for row in found} == set(range(N_ROWS))
             assert len(found) == N_ROWS
+
+
+def n_pins(store: crescando.Store[Any]) -> int:
+    return sum(counted.get("pins", 0) for counted in store.cluster.statistics().values())
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    deadline_s = time.monotonic() + 60.0
+    while not holds() and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    return holds()
+
+
+def test_closing_reaches_a_holder_that_kept_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pin, "STANDINS_S", 0.0)
+    with with_counters(storages=2, replication=2) as store:
+        backend = store._desk.backend
+        ask = backend.ask_pinned
+        silent = backend.holders().result(60.0)[1]
+
+        def say_nothing(process: ProcessId, question: Any) -> Any:
+            return Future() if process == silent and isinstance(question, Hold) else ask(process, question)
+
+        monkeypatch.setattr(backend, "ask_pinned", say_nothing)
+        with store.pin("counters") as pinned:
+            assert all(silent not in part.owners for part in pinned.parts("counters"))
+            assert n_pins(store) == 2
+        assert eventually(lambda: n_pins(store) == 0)
+
+
+def test_what_is_pinned_when_nobody_waits_any_more_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    with with_counters(storages=2, replication=2) as store:
+        backend = store._desk.backend
+        order, told = backend.pin, []
+
+        def tell_late(tables: tuple[int, ...], lease_s: float) -> Any:
+            late: Future[Any] = Future()
+            told.append((late, order(tables, lease_s).result(60.0)))
+            return late
+
+        monkeypatch.setattr(backend, "pin", tell_late)
+        with pytest.raises(DeadlineError):
+            store.pin("counters", timeout_s=0.5)
+        assert eventually(lambda: n_pins(store) == 2)
+        ((late, pin_id),) = told
+        late.set_result(pin_id)
+        assert eventually(lambda: n_pins(store) == 0)
+
+
+def test_what_pins_keep_is_told() -> None:
+    with with_counters(storages=2, replication=2) as store, store.pin("counters"):
+        store.table("counters").update(None, {"v": 7}).result()
+        assert eventually(
+            lambda: all(
+                each["pinned_bytes"] for each in store.cluster.statistics().values() if "pins" in each
+            )
+        )
+        counted = store.cluster.statistics()
+        heads, *lines = (line.split() for line in elastic._table({}, counted, 1.0).splitlines())
+        assert heads[3:6] == ["pins", "their", "MiB"]
+        assert [(line[0][:7], line[3]) for line in lines] == [("storage", "1")] * 2
+    process, counters = next((name, each) for name, each in counted.items() if "pins" in each)
+    role, node = process.split("#")[0].split("/")
+    host = Hosts(ProcessId(role, node), True, True, "", None, 5, counters)
+    described = NodeHealth(Seat(role, node, "127.0.0.1", 1), host, "")
+    health = Health("flights", (described,), None, None)
+    assert "1 pins for which 0.0 MiB are kept" in str(health)
+    assert health.to_json()["nodes"][0]["counters"]["pins"] == 1

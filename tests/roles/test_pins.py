@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -19,9 +20,11 @@ from crescando.client.pinned import (
     Release,
     Renew,
 )
+from crescando.engine import pinned
 from crescando.engine.statement import Kind, Shape, encode_parameters
-from crescando.roles import pins
+from crescando.roles import pinning, pins
 from crescando.roles.limits import StorageLimits
+from crescando.roles.memory import Memory
 from crescando.roles.messages import AskPinned, PinAnswered
 from crescando.routing.rubberband import DropTable, Pin, encode_message
 from crescando.types import FULL_RING, KeyRange, ProcessId
@@ -227,22 +230,82 @@ def test_at_the_watermark_the_oldest_pins_go_and_not_the_process() -> None:
     desk = PinDesk()
     desk.deliver(ALICE, 2, insert(*range(24)))
     old = desk.pin(3)
-    young = desk.pin(4)
     desk.run()
-    roomy = StorageLimits(memory_bytes=1 << 40)
-    desk.core.memory = type(desk.core.memory)(roomy.memory_bytes, 0.5)
-    desk.deliver(ALICE, 5, add(1, 3))
+    desk.deliver(ALICE, 4, add(1, 3))
+    # Its rows are those of the table.
+    young = desk.pin(5)
     desk.run()
-    held = desk.core.memory.n_bytes
-    # Now it is full, but not over its limit.
-    desk.core.memory = type(desk.core.memory)(held * 3 // 2, 0.6)
-    desk.deliver(ALICE, 6, add(1, 4))
-    desk.flush()
-    desk.execute()
-    told = desk.core.pins._ended.get(old)
-    assert told == "its memory was needed"
-    assert young in desk.core.pins._pins or desk.core.pins._ended[young] == "its memory was needed"
+    # It is full from now on, whatever goes, but not over its limit.
+    desk.core.memory = Memory(1 << 40, 0.0)
+    for number in range(6, 12):
+        desk.deliver(BOB, number, read_all())
+        desk.run()
+    told = desk.ask(Hold(old))
+    assert isinstance(told, PinFault)
+    assert "its memory was needed" in told.text
+    assert isinstance(desk.ask(Hold(young)), Kept), "it keeps nothing, and goes"
     assert not desk.core.stopped
+
+
+def test_what_is_over_before_its_place_is_executed_is_let_go_of_all_the_same() -> None:
+    desk = PinDesk(limits=StorageLimits(cycle_operations=4))
+    desk.deliver(ALICE, 2, insert(*range(8)))
+    desk.run()
+    # More than one cycle takes, and the pin behind it.
+    desk.deliver(ALICE, 3, *(add(1, key % 8) for key in range(20)))
+    pin = desk.pin(23)
+    desk.flush()
+    desk.core.on_message(ALICE, AskPinned(1, Release(pin)), desk.now_s)
+    desk.run()
+    desk.deliver(ALICE, 24, add(1, 3))
+    desk.run()
+    assert desk.engine.statistics()["pinned_bytes"] == 0
+    assert not desk.core.pins._images._pins
+
+
+@pytest.mark.parametrize("lease_s", [math.inf, math.nan, 1e9, 0.0, -1.0])
+def test_no_lease_lasts_for_ever(lease_s: float) -> None:
+    desk = PinDesk()
+    pin = desk.pin(2, lease_s=10.0)
+    desk.run()
+    told = desk.ask(Renew(pin, lease_s))
+    assert isinstance(told, PinFault)
+    assert told.kind == "invalid"
+    desk.now_s = 10.0
+    assert isinstance(desk.ask(Hold(pin)), PinFault)
+
+
+def test_questions_do_not_pile_up_before_a_pin_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pins, "WAITING_MAX", 2)
+    desk = PinDesk()
+    pin = desk.pin(2)
+    desk.flush()
+    for request in range(3):
+        desk.core.on_message(BOB, AskPinned(request, Hold(pin)), 0.0)
+    (busy,) = sent(desk.flush(), PinAnswered, to=BOB)
+    assert (busy.request, busy.answer.kind) == (2, "busy")
+    assert [each.request for each in sent(desk.execute(), PinAnswered, to=BOB)] == [0, 1]
+
+
+def test_many_reads_at_once_get_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pinning, "READS_MAX", 4)
+    monkeypatch.setattr(pinning, "TURNS_MAX", 2)
+    monkeypatch.setattr(pinned, "LOOK_ROWS", 8)
+    desk = PinDesk()
+    desk.deliver(ALICE, 2, insert(*range(40)))
+    pin = desk.pin(3)
+    desk.run()
+    clients = [ProcessId("client", f"c{number}", 1) for number in range(9)]
+    # Each asks for another range, whose rows are found in some steps of one cycle each.
+    for number, client in enumerate(clients):
+        asked = msgspec.structs.replace(fetch(pin), key_range=KeyRange(number, FULL_RING.high))
+        desk.core.on_message(client, AskPinned(number, asked), 0.0)
+    answered = sent(desk.flush(), PinAnswered)
+    for _ in range(200):
+        if desk.work:
+            answered += sent(desk.execute(), PinAnswered)
+    assert sorted(each.request for each in answered) == list(range(9))
+    assert all(isinstance(each.answer, Fetched) for each in answered)
 
 
 def test_the_process_stops_only_when_there_is_no_pin_to_let_go_of() -> None:

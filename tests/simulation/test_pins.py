@@ -11,7 +11,7 @@ import pytest
 
 from crescando.engine.segment import Still
 from crescando.roles.cycles import Execution
-from crescando.roles.pinning import PinWork, TakePin
+from crescando.roles.pinning import TakePin
 from crescando.roles.pins import Pins
 from crescando.testing.elastic_run import run_elastic_seed
 from crescando.testing.pins import PinningCluster, check_pins
@@ -67,14 +67,15 @@ def let_later_writes_show(patch: pytest.MonkeyPatch) -> None:
 def answer_from_present_rows(patch: pytest.MonkeyPatch) -> None:
     """Whoever is asked pins its present rows first."""
 
-    def fresh(self: PinWork, engine: Any, *arguments: Any, **options: Any) -> Any:
-        for pin in self.images._pins:
-            self.images._pins[pin] = engine.pin((0,))
-        self.images._reads.clear()
-        return original(self, engine, *arguments, **options)
+    def fresh(self: Execution, engine: Any, *arguments: Any) -> Any:
+        images = self.pins.images
+        for pin in images._pins:
+            images._pins[pin] = engine.pin((0,))
+        images._reads.clear()
+        return original(self, engine, *arguments)
 
-    original = PinWork.run
-    patch.setattr(PinWork, "run", fresh)
+    original = Execution.run
+    patch.setattr(Execution, "run", fresh)
 
 
 def answer_when_the_lease_is_over(patch: pytest.MonkeyPatch) -> None:
