@@ -27,6 +27,11 @@ class Model:
     ----------
     table : pyarrow.Table
         As it was loaded; its ticket numbers are consecutive.
+
+    Attributes
+    ----------
+    doomed : set of int
+        Tickets that somebody has begun to delete; all others are there.
     """
 
     def __init__(self, table: pa.Table) -> None:
@@ -40,6 +45,7 @@ class Model:
         for row, rloc in enumerate(table.column("rloc").to_pylist()):
             rows_of[rloc].append(row)
         self.rows_of = {rloc: np.array(rows) for rloc, rows in rows_of.items()}
+        self.doomed: set[int] = set()
         self._lock = threading.Lock()
         self._writes: list[tuple[int, str, Any, Any]] = []
 

@@ -3,7 +3,7 @@
 Rules of the file: all processes of the store share this machine's few cores, so
 throughput cannot grow with them as it does on as many machines. What must
 follow the paper exactly is the *work*: how many processes are delivered an
-operation, and how many rows they scan for it. A cluster of machines does as
+operation, and how many rows and bytes they scan for it. A cluster of machines does as
 many operations at once as that leaves it; the figure gives both, and the
 throughput that the work allows where every process has a core of its own.
 """
@@ -54,12 +54,15 @@ class Work:
         The share of all operations that the busiest process executed.
     rows : float
         Rows scanned for one operation, all processes together.
+    n_bytes : float
+        What these rows take in memory.
     """
 
     rate_s: float
     delivered: float
     busiest: float
     rows: float
+    n_bytes: float
 
 
 def measured(store: Any, stream: Stream, seconds: float) -> Work:
@@ -71,11 +74,13 @@ def measured(store: Any, stream: Stream, seconds: float) -> Work:
         n += stream.once()
     after = _settled(store)
     executed = [after[process][0] - before[process][0] for process in before]
-    scanned = sum(after[process][1] - before[process][1] for process in before)
-    return Work(n / (now_s - begin_s), sum(executed) / n, max(executed) / n, scanned / n)
+    scanned = {process: after[process][1] - before[process][1] for process in before}
+    n_bytes = sum(rows * after[process][2] for process, rows in scanned.items())
+    rows = sum(scanned.values())
+    return Work(n / (now_s - begin_s), sum(executed) / n, max(executed) / n, rows / n, n_bytes / n)
 
 
-def _settled(store: Any) -> dict[str, tuple[int, int]]:
+def _settled(store: Any) -> dict[str, tuple[int, int, float]]:
     """Give the counters of `_counters`, once those who report to nobody are done too."""
     known = _counters(store)
     while True:
@@ -86,10 +91,10 @@ def _settled(store: Any) -> dict[str, tuple[int, int]]:
         known = now
 
 
-def _counters(store: Any) -> dict[str, tuple[int, int]]:
-    """Give each storage process's operations executed and rows scanned."""
+def _counters(store: Any) -> dict[str, tuple[int, int, float]]:
+    """Give each storage process's operations executed, rows scanned, and what one of its rows takes."""
     return {
-        name: (told["operations"], told["rows_scanned"])
+        name: (told["operations"], told["rows_scanned"], told["bytes"] / max(1, told["rows"]))
         for name, told in store.cluster.statistics().items()
         if name.startswith("storage")
     }
@@ -250,6 +255,7 @@ def _told(lines: dict[str, dict[Any, Work]]) -> dict[str, Any]:
                 "executed_by": round(work.delivered, 3),
                 "busiest_share": round(work.busiest, 3),
                 "rows_scanned": round(work.rows),
+                "bytes_scanned": round(work.n_bytes),
             }
             for place, work in line.items()
         }
