@@ -24,7 +24,7 @@ from tests.nodes.torture.site import ROUTERS, Site, State
 
 Tell = Callable[[str], object]
 
-AFTER_S = 6.0
+AFTER_S = 5.0
 """How long an episode lasts at least, so that the first success after its fault is in it."""
 
 TOGETHER_S = 0.1
