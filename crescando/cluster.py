@@ -7,14 +7,12 @@ scanning in another. The same cores run in the simulator.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 from crescando.administration.replicas import READ_REPLICA_S, live_replicas, read_replica
 from crescando.administration.status import ClusterStatus, ProcessStatus
@@ -24,6 +22,7 @@ from crescando.backend import LoopBackend
 from crescando.client.answer import Answer
 from crescando.client.store import Store
 from crescando.client.waiting import TIMEOUT_S_DEFAULT
+from crescando.closing import close_at_exit
 from crescando.errors import CrescandoError, SpecError
 from crescando.hosting import Processes
 from crescando.loop import LoopThread
@@ -349,22 +348,3 @@ def open(  # The verb that users know.
     )
     close_at_exit(store)
     return store
-
-
-class Ended(Protocol):
-    """What tells when a store is over."""
-
-    on_shutdown: Callable[[], object] | None
-
-
-E = TypeVar("E", bound=Ended)
-
-
-def close_at_exit(store: Store[E]) -> None:
-    """End a store that its user forgot, within a second, without a word."""
-
-    def close() -> None:
-        store.close(0.5)
-
-    atexit.register(close)
-    store.cluster.on_shutdown = partial(atexit.unregister, close)

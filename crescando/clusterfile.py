@@ -18,14 +18,13 @@ from typing import Any
 from crescando.assembly import Names
 from crescando.errors import SpecError, nearest_name
 from crescando.spec import ClusterSpec
+from crescando.transport.addresses import parse_address
 from crescando.transport.identity import is_name
 from crescando.types import ProcessId
 
 HOST = "127.0.0.1"
 PORTS = {"routers": 7401, "storages": 7421, "supers": 7461}
 """Where the first process of each kind listens if the file does not say; the others follow."""
-
-PORT_MAX = 65_535
 
 _KINDS = {"routers": "router", "storages": "storage", "supers": "super"}
 _LETTERS = {"routers": "r", "storages": "s", "supers": "u"}
@@ -231,30 +230,6 @@ def _seats(
         if other is not seat:
             raise SpecError(f"{other.node} and {seat.node} both listen at {seat.address}; change one port")
     return tuple(seats)
-
-
-def parse_address(text: Any, what: str = "an address", *, may_be_free: bool = False) -> tuple[str, int]:
-    """Give host and port of ``host:port``; IPv6 addresses stand in brackets.
-
-    Parameters
-    ----------
-    text : str
-    what : str
-        Whose it is, for the error.
-    may_be_free : bool
-        Whether port 0 may be given, for any that is free.
-
-    Raises
-    ------
-    SpecError
-        If it is none.
-    """
-    host, _, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
-    host = host.removeprefix("[").removesuffix("]")
-    lowest = 0 if may_be_free else 1
-    if not host or not port.isascii() or not port.isdigit() or not lowest <= int(port) <= PORT_MAX:
-        raise SpecError(f"{what} must be host:port with a port of {lowest} to {PORT_MAX}, not {text!r}")
-    return host, int(port)
 
 
 def _checked(table: str, values: Mapping[str, Any], types: Mapping[str, type]) -> dict[str, Any]:

@@ -21,13 +21,12 @@ from crescando.naming import Name, identify
 from crescando.process import ProcessCore
 from crescando.pump import Pump
 from crescando.roles.cycles import Execution
+from crescando.roles.description import NOBODY_LEADS
 from crescando.roles.storage import Storage
 from crescando.routing.ecast.router import Router
 from crescando.scanning import ScanThreads
 from crescando.transport.base import Transport
 from crescando.types import ProcessId
-
-NOBODY_LEADS = "no router leads"
 
 
 @dataclass(slots=True)

@@ -26,20 +26,27 @@ from crescando.backend import LoopBackend
 from crescando.client.answer import Answer
 from crescando.client.store import Store
 from crescando.client.waiting import TIMEOUT_S_DEFAULT, checked_timeout
-from crescando.cluster import close_at_exit
-from crescando.clusterfile import parse_address
+from crescando.closing import close_at_exit
 from crescando.errors import CredentialsError, CrescandoError, DeadlineError, SessionRefusedError, SpecError
-from crescando.hosting import NOBODY_LEADS
 from crescando.loop import LoopThread, new_event_loop
 from crescando.nodes.asking import ANSWER_S, Asking
 from crescando.nodes.files import client_credentials
 from crescando.nodes.places import AddressBook
 from crescando.roles.client import Client
-from crescando.roles.description import NODE, Asker, ChangeRouters, Described, Place, node_of
-from crescando.router_group import may_pass
+from crescando.roles.description import (
+    NOBODY_LEADS,
+    NODE,
+    Asker,
+    ChangeRouters,
+    Described,
+    Place,
+    may_pass,
+    node_of,
+)
 from crescando.routing.ecast.application import Application
 from crescando.routing.rubberband.config import Rubberband
 from crescando.routing.rubberband.messages import Join, encode_message
+from crescando.transport.addresses import parse_address
 from crescando.transport.credentials import FileCredentials
 from crescando.transport.handshake import Address
 from crescando.transport.identity import SCHEME

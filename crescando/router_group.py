@@ -14,22 +14,14 @@ from collections.abc import Callable
 from crescando.assembly import Assembly
 from crescando.consensus.quorum import Membership
 from crescando.errors import CrescandoError, DeadlineError, SpecError
-from crescando.hosting import NOBODY_LEADS, Processes
+from crescando.hosting import Processes
 from crescando.loop import LoopThread
+from crescando.roles.description import may_pass
 from crescando.routing.ecast.router import Router
 from crescando.types import ProcessId
 
 ROUTERS_POLL_S = 0.01
 """Spacing of looks at the routers while they change."""
-
-PASSING_FAULTS = frozenset({NOBODY_LEADS, "another change is in flight", "the window is full"})
-"""Reasons not to change the routers that pass by themselves."""
-
-
-def may_pass(fault: str, add: ProcessId | None) -> bool:
-    """Say whether a reason not to change the routers passes by itself."""
-    # A router that has only just started cannot be reached at once.
-    return fault in PASSING_FAULTS or (add is not None and fault.endswith("can be reached"))
 
 
 class RouterGroup:

@@ -47,6 +47,9 @@ class ProcessId(NamedTuple):
 AT_COMMIT = -2
 """The epoch of a load whose commit says of which job and epoch it is; it is no repeat before that."""
 
+NAMELESS = "~"
+"""How names of jobs begin that nobody gave: nobody can come again with one."""
+
 
 class LoadId(NamedTuple):
     """Which atomic load: the process and number of the message that began it; unique for ever."""

@@ -47,7 +47,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("roles",),
     ("permits", "rights"),
     ("wire", "spec", "certificates"),
-    ("assembly", "backend", "hosting"),
+    ("assembly", "backend", "closing", "hosting"),
     ("router_group", "administration"),
     ("standbys", "clusterfile"),
     ("nodes",),

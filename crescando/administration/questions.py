@@ -20,8 +20,7 @@ from crescando.backend import LoopBackend
 from crescando.errors import CrescandoError, DeadlineError, RefusedError
 from crescando.naming import Name, identify
 from crescando.roles.copy_messages import AskCopies, CopiesTold, CopyId, CopyProgress
-from crescando.roles.messages import Retire, Retires, Weigh, Weighs
-from crescando.roles.storage import RANGES_WEIGHED
+from crescando.roles.messages import RANGES_WEIGHED, Retire, Retires, Weigh, Weighs
 from crescando.routing.rubberband.changes import Changes
 from crescando.routing.rubberband.config import Rubberband
 from crescando.routing.rubberband.placement import Weight, Weights, cut, cut_at

@@ -136,11 +136,11 @@ def _from_texts(pa: Any, array: Any, definition: ColumnDef, valid: Any, binary: 
     if _is_mostly_distinct(pa, array):
         # Repeated texts are united where they are stored.
         codes = np.arange(len(array), dtype=np.int32)
-        texts = _texts_of(pa, array, binary)
+        texts = _texts_of(pa, array, definition)
         return Column(definition.type, codes if valid is None else np.where(valid, codes, 0), valid, texts)
     coded = array.dictionary_encode()
     codes = coded.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int32)
-    return Column(definition.type, codes, valid, _texts_of(pa, coded.dictionary, binary))
+    return Column(definition.type, codes, valid, _texts_of(pa, coded.dictionary, definition))
 
 
 def _is_mostly_distinct(pa: Any, array: Any) -> bool:
@@ -154,8 +154,14 @@ def _is_mostly_distinct(pa: Any, array: Any) -> bool:
     return bool(4 * n_present > len(places) and 2 * len(looked_at.unique()) > n_present)
 
 
-def _texts_of(pa: Any, array: Any, binary: bool) -> Texts:
-    """Give the values of a string or binary array, NULL as anything; the bytes are shared."""
+def _texts_of(pa: Any, array: Any, definition: ColumnDef) -> Texts:
+    """Give the values of a string or binary array, NULL as anything; the bytes are shared.
+
+    Raises
+    ------
+    TypeMismatchError
+        Naming the column, if a string is not Unicode.
+    """
     if len(array) == 0:
         return NO_TEXTS
     is_wide = array.type in (pa.large_string(), pa.large_binary())
@@ -163,8 +169,12 @@ def _texts_of(pa: Any, array: Any, binary: bool) -> Texts:
     _, borders, data = array.buffers()
     offsets = np.frombuffer(borders, dtype, len(array) + 1, array.offset * dtype.itemsize)
     heap = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    binary = definition.type is DataType.BYTES
     texts = Texts(heap[int(offsets[0]) : int(offsets[-1])], offsets - offsets[0], binary)
-    texts.check()
+    try:
+        texts.check()
+    except TypeMismatchError as error:
+        raise TypeMismatchError(f"column {definition.name!r}: {error}") from error
     return texts
 
 

@@ -7,9 +7,9 @@ import random
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from crescando import wire
-from crescando.clusterfile import ClusterFile
 from crescando.loop import LoopThread, new_event_loop
 from crescando.nodes.places import AddressBook, places_of
 from crescando.pump import Pump
@@ -26,6 +26,9 @@ from crescando.roles.description import (
 from crescando.transport.credentials import FileCredentials
 from crescando.transport.sockets import SocketTransport
 from crescando.types import ProcessId
+
+if TYPE_CHECKING:
+    from crescando.clusterfile import ClusterFile
 
 ANSWER_S = 6.0
 """How long a node may take to answer: a little longer than a handshake may."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from crescando.clusterfile import ClusterFile, Seat
 from crescando.errors import CredentialsError
 from crescando.roles.description import NODE
 from crescando.transport.credentials import FileCredentials
 from crescando.transport.identity import ADMINISTRATOR
+
+if TYPE_CHECKING:
+    from crescando.clusterfile import ClusterFile, Seat
 
 
 def file_of(folder: Path, role: str, node: str) -> Path:

@@ -23,14 +23,14 @@ from crescando import wire
 from crescando.assembly import Assembly
 from crescando.clusterfile import ClusterFile, Seat, read_cluster_file
 from crescando.errors import CrescandoError, DeadlineError, SpecError
-from crescando.hosting import NOBODY_LEADS, Processes
+from crescando.hosting import Processes
 from crescando.loop import LoopThread, new_event_loop
 from crescando.metering import Meter
 from crescando.nodes.asking import Asking
 from crescando.nodes.looks import describe_processes
 from crescando.nodes.places import AddressBook, places_of
 from crescando.process import ProcessCore
-from crescando.roles.description import ChangeRouters, Described, Describer, node_of
+from crescando.roles.description import NOBODY_LEADS, ChangeRouters, Described, Describer, node_of
 from crescando.scanning import ScanThreads, Team
 from crescando.spec import ENGINES
 from crescando.transport.credentials import Credentials

@@ -7,11 +7,14 @@ runs there; who is really there proves it in the handshake.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from crescando.clusterfile import Seat
 from crescando.roles.description import NODE, Place
 from crescando.transport.handshake import Address
 from crescando.types import ProcessId
+
+if TYPE_CHECKING:
+    from crescando.clusterfile import Seat
 
 
 def places_of(seats: Iterable[Seat]) -> tuple[Place, ...]:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from crescando import wire
-from crescando.clusterfile import parse_address
 from crescando.errors import CredentialsError, SpecError
 from crescando.hosting import Processes
 from crescando.loop import LoopThread
 from crescando.nodes.looks import describe_processes
 from crescando.pump import Pump
 from crescando.roles.description import NODE, ChangeRouters, Described, Describer, Place, node_of
+from crescando.transport.addresses import parse_address
 from crescando.transport.credentials import FileCredentials
 from crescando.transport.joint import JointTransport
 from crescando.transport.sockets import SocketTransport

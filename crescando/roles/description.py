@@ -72,6 +72,18 @@ class Described(msgspec.Struct, frozen=True, array_like=True, tag="described"):
     places: tuple[Place, ...]
 
 
+NOBODY_LEADS = "no router leads"
+
+PASSING_FAULTS = frozenset({NOBODY_LEADS, "another change is in flight", "the window is full"})
+"""Reasons not to change the routers that pass by themselves."""
+
+
+def may_pass(fault: str, add: ProcessId | None) -> bool:
+    """Say whether a reason not to change the routers passes by itself."""
+    # A router that has only just started cannot be reached at once.
+    return fault in PASSING_FAULTS or (add is not None and fault.endswith("can be reached"))
+
+
 class ChangeRouters(msgspec.Struct, frozen=True, array_like=True, tag="change-routers"):
     """An administrator wishes that the ordering group grows by a router that stands by, or shrinks by one.
 

@@ -143,6 +143,10 @@ class Explains(msgspec.Struct, frozen=True, array_like=True, tag="explains"):
     explanation: Explanation
 
 
+RANGES_WEIGHED = 1024
+"""Ranges that may be weighed at the end of one cycle; each looks at the rows of an arc."""
+
+
 class Weigh(msgspec.Struct, frozen=True, array_like=True, tag="weigh"):
     """Ask a storage process how much it holds of some ranges, as executed so far."""
 

@@ -30,6 +30,7 @@ from crescando.roles.load import Load
 from crescando.roles.load_messages import AskStaged, Bring, ChunkOrder, Lack, Unknown
 from crescando.roles.memory import Memory
 from crescando.roles.messages import (
+    RANGES_WEIGHED,
     Answered,
     AskPinned,
     Attach,
@@ -85,10 +86,6 @@ class StorageConfig(Config, Layout, Protocol):
     def load_orders(self, message: Message, after: Any) -> tuple[LoadOrder, ...]:
         """Give what a message did to loads, given the configuration after it."""
         ...
-
-
-RANGES_WEIGHED = 1024
-"""Ranges that may be weighed at the end of one cycle; each looks at the rows of an arc."""
 
 
 class Storage:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from crescando.errors import CrescandoError, StatementError
+from crescando.errors import ClosedError, CrescandoError, StatementError
 
 if TYPE_CHECKING:
     from crescando.client.store import Store
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 IDLE_S = 20.0
 """Spark's workers are ended after a minute of rest; a client that is gone without a word is a burden."""
+
+TRUSTED_S, TRIED_S = 2.0, 2.0
+"""After so long a rest a connection is tried before it is lent, and how long it is waited for."""
 
 CONNECT_S = 30.0
 """How long a cluster is looked for: it may just be electing."""
@@ -53,6 +57,25 @@ class _Kept:
     n_users: int = 0
     n_uses: int = 0
     """Tells a timer whether the connection has rested since it was set."""
+    is_timed: bool = False
+    """Whether a timer is set: there is one at most, however often the connection is used."""
+    used_s: float = field(default_factory=time.monotonic)
+    """When it was known to be alive."""
+
+    def is_alive(self) -> bool:
+        """Say whether it may be lent; one that has rested is tried: the cluster may have given it up."""
+        if self.store.is_closed or self.store.cluster.default.is_over:
+            return False
+        if time.monotonic() - self.used_s > TRUSTED_S:
+            try:
+                self.store.tables(timeout_s=TRIED_S)
+            except ClosedError:
+                return False
+            except CrescandoError:
+                # Another connection would fare no better, and what it is lent for says more.
+                return True
+            self.used_s = time.monotonic()
+        return True
 
 
 @dataclass(slots=True)
@@ -61,34 +84,61 @@ class _Connections:
 
     kept: dict[Place, _Kept] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    doors: dict[Place, threading.Lock] = field(default_factory=dict)
+    """Held by who connects: a cluster that does not answer holds up nobody who wants another one."""
 
     def forget(self) -> None:
         """Begin anew in a forked child; its parent's connections are no concern of it."""
-        self.kept, self.lock = {}, threading.Lock()
+        self.kept, self.lock, self.doors = {}, threading.Lock(), {}
 
     def take(self, place: Place, connect_s: float) -> _Kept:
         from crescando import connect
 
         with self.lock:
+            door = self.doors.setdefault(place, threading.Lock())
+        with door:
+            found = self._lend(place, None)
+            if found is not None and not found.is_alive():
+                self.drop(place, found)
+                self.give_back(place, found)
+                found = None
+            if found is None:
+                made = connect(place.url, tls=place.tls, client=place.client, connect_s=connect_s)
+                found = self._lend(place, _Kept(made))
+            assert found is not None
+            return found
+
+    def _lend(self, place: Place, made: _Kept | None) -> _Kept | None:
+        """Count one user more of what is kept, be it just made; None if there is nothing."""
+        with self.lock:
+            if made is not None:
+                self.kept[place] = made
             found = self.kept.get(place)
-            if found is None or found.store.is_closed:
-                store = connect(place.url, tls=place.tls, client=place.client, connect_s=connect_s)
-                found = self.kept[place] = _Kept(store)
-            found.n_users += 1
-            found.n_uses += 1
+            if found is not None:
+                found.n_users += 1
+                found.n_uses += 1
             return found
 
     def give_back(self, place: Place, used: _Kept) -> None:
         with self.lock:
             used.n_users -= 1
-            if used.n_users == 0:
-                timer = threading.Timer(IDLE_S, self._close_rested, (place, used, used.n_uses))
-                timer.daemon = True
-                timer.start()
+            used.used_s = time.monotonic()
+            if used.n_users == 0 and not used.is_timed:
+                self._set_timer(place, used)
+
+    def _set_timer(self, place: Place, kept: _Kept) -> None:
+        kept.is_timed = True
+        timer = threading.Timer(IDLE_S, self._close_rested, (place, kept, kept.n_uses))
+        timer.daemon = True
+        timer.start()
 
     def _close_rested(self, place: Place, kept: _Kept, n_uses: int) -> None:
         with self.lock:
-            if kept.n_users or kept.n_uses != n_uses:
+            kept.is_timed = False
+            if kept.n_users:
+                return  # Who gives it back sets another one.
+            if kept.n_uses != n_uses:
+                self._set_timer(place, kept)
                 return
             if self.kept.get(place) is kept:
                 del self.kept[place]

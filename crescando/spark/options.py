@@ -26,7 +26,8 @@ CLIENT = "app"
 ENVIRONMENT = {"url": "CRESCANDO_URL", "tls": "CRESCANDO_TLS"}
 """Where the driver finds what no option says."""
 
-_SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode"})
+_CHECKPOINT = "checkpointlocation"
+_SPARKS_OWN = frozenset({_CHECKPOINT, "queryname", "outputmode"})
 """Of a stream; Spark hands them to every sink."""
 
 
@@ -78,6 +79,8 @@ class WriteOptions:
         After how long without a commit the rows are dropped.
     timeout_s : float or None
         How long each step may take.
+    checkpoint : str or None
+        Of a stream: where Spark keeps how far it is, which is the same at every start.
     """
 
     place: Place
@@ -88,6 +91,7 @@ class WriteOptions:
     job: str | None = None
     lease_s: float = LOAD_LEASE_S
     timeout_s: float | None = None
+    checkpoint: str | None = None
 
 
 def _seconds(name: str, text: object) -> float:
@@ -193,7 +197,8 @@ def write_options(given: Mapping[str, object], *, overwrites: bool = False) -> W
         raise SpecError(f"option confirm_overwrite goes with an overwrite, and this is {write!r}")
     if write != "insert" and "rule" in parsed:
         raise SpecError(f"option rule goes with write 'insert', and this is {write!r}")
-    return WriteOptions(place, **parsed)
+    checkpoint = next((str(value) for name, value in given.items() if name.lower() == _CHECKPOINT), None)
+    return WriteOptions(place, **parsed, checkpoint=checkpoint)
 
 
 def _parsed(

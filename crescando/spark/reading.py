@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from crescando.client.expression import Expr
@@ -111,4 +112,6 @@ def arrow_schema(schema: StructType) -> Any:
     """Give the Arrow types in which Spark expects the columns of a frame."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return to_arrow_schema(schema, timezone="UTC")
+    # Before Spark 4 instants are in UTC, and nothing else can be said.
+    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(schema, **zone)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from crescando.errors import SpecError
-from crescando.nodes.doctor import java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +45,9 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     >>> from pyspark.sql import SparkSession  # doctest: +SKIP
     >>> spark = crescando.spark.configure(SparkSession.builder).getOrCreate()  # doctest: +SKIP
     """
+    # Whole clusters come with it, and workers, who import this package, need none of them.
+    from crescando.nodes.doctor import java
+
     found = java()
     if found.grade != "good":
         raise SpecError(f"Spark needs Java: {found.text}; {found.mend}")

@@ -7,6 +7,7 @@ epoch; so the load of an epoch begins without either, and its commit says whose 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from crescando.client.tickets import LoadTicket
 from crescando.errors import SpecError
 from crescando.spark.options import WriteOptions
 from crescando.spark.writing import Staged, abort, begin, commit, stage
-from crescando.types import AT_COMMIT
+from crescando.types import AT_COMMIT, NAMELESS
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -41,8 +42,12 @@ class Epoch:
 
 
 def begin_stream(options: WriteOptions, frame: StructType) -> LoadTicket:
-    """Begin the load of whatever epoch comes next."""
-    return begin(options, frame, AT_COMMIT)
+    """Begin the load of whatever epoch comes next; ends what a try before it, on one checkpoint, has left."""
+    job = None
+    if options.checkpoint is not None:
+        digest = hashlib.blake2b(options.checkpoint.encode(), digest_size=16)
+        job = f"{NAMELESS}stream-{digest.hexdigest()}"
+    return begin(options, frame, AT_COMMIT, job=job)
 
 
 def stage_epoch(options: WriteOptions, ticket: LoadTicket, batches: Iterable[Any]) -> Epoch:

@@ -194,6 +194,12 @@ def check_read(asked: spark.StructType, table: TableSchema) -> tuple[str, ...]:
                 f"column {field.name!r} of table {table.name!r} is {kind.simpleString()}, and the schema of "
                 f"the read says {field.dataType.simpleString()}: read it as it is, and cast it in Spark"
             )
+        if definition.nullable and not field.nullable:
+            # Spark would leave out what looks for NULL, and give other rows.
+            raise TypeMismatchError(
+                f"column {field.name!r} of table {table.name!r} may be NULL, and the schema of the read says "
+                "NOT NULL: leave that out"
+            )
     names = [field.name for field in asked.fields]
     for name in names:
         if names.count(name) > 1:

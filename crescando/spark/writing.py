@@ -19,6 +19,7 @@ from crescando.errors import CrescandoError, StatementError, TypeMismatchError
 from crescando.spark.connections import Place, connected
 from crescando.spark.options import WriteOptions
 from crescando.spark.types import check_write
+from crescando.types import NAMELESS
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -44,7 +45,9 @@ class Staged:
     fault: str = ""
 
 
-def begin(options: WriteOptions, frame: StructType, epoch: int | None = None) -> LoadTicket:
+def begin(
+    options: WriteOptions, frame: StructType, epoch: int | None = None, *, job: str | None = None
+) -> LoadTicket:
     """Check a frame against its table, and begin a load for it.
 
     Parameters
@@ -53,6 +56,8 @@ def begin(options: WriteOptions, frame: StructType, epoch: int | None = None) ->
     frame : StructType
     epoch : int, optional
         Which of the job's loads it is.
+    job : str, optional
+        Whose it is, if the options do not say.
 
     Raises
     ------
@@ -64,7 +69,7 @@ def begin(options: WriteOptions, frame: StructType, epoch: int | None = None) ->
         columns = check_write(frame, table, options.write, options.columns)
         return store.begin_load(
             options.table,
-            job=options.job or f"spark-{uuid.uuid4()}",
+            job=options.job or job or f"{NAMELESS}spark-{uuid.uuid4()}",
             epoch=epoch,
             write=options.write,
             rule=options.rule,

@@ -8,8 +8,7 @@ from typing import Any, cast
 
 from crescando.administration.questions import Questions
 from crescando.backend import LoopBackend
-from crescando.roles.messages import Weigh, Weighs
-from crescando.roles.storage import RANGES_WEIGHED
+from crescando.roles.messages import RANGES_WEIGHED, Weigh, Weighs
 from crescando.routing.rubberband.config import Rubberband
 from crescando.types import KeyRange, ProcessId
 

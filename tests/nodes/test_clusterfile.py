@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from crescando.clusterfile import ClusterFile, parse_address, read_cluster_file
+from crescando.clusterfile import ClusterFile, read_cluster_file
 from crescando.errors import SpecError
+from crescando.transport.addresses import parse_address
 
 
 def read(folder: Path, text: str) -> ClusterFile:

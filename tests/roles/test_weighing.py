@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from crescando.roles.messages import Weigh, Weighs
-from crescando.roles.storage import RANGES_WEIGHED
+from crescando.roles.messages import RANGES_WEIGHED, Weigh, Weighs
 from crescando.types import FULL_RING, KeyRange
 from tests.roles.stage import sent
 from tests.roles.test_storage import ALICE, BOB, Desk, insert

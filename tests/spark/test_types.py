@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import types as spark
+from pyspark.sql.pandas import types as pandas_types
 
 from crescando.errors import SpecError, TypeMismatchError, UnknownColumnError
 from crescando.schema import DECIMALS, ColumnDef, DataType, TableSchema
+from crescando.spark.reading import arrow_schema
 from crescando.spark.types import (
     check_read,
     check_write,
@@ -188,6 +190,23 @@ def test_a_read_takes_the_columns_that_its_schema_names() -> None:
         check_read(frame(seat="long"), TABLE)
     with pytest.raises(TypeMismatchError, match="is bigint, and the schema of the read says int"):
         check_read(frame(seats="int"), TABLE)
+
+
+def test_a_read_is_not_told_that_nothing_is_null() -> None:
+    """Spark would believe it, and take conditions for true or false that are not."""
+    strict = spark.StructType().add("id", "integer", False)
+    assert check_read(strict, TABLE) == ("id",)
+    with pytest.raises(TypeMismatchError, match=r"column 'origin' .* may be NULL, .* NOT NULL"):
+        check_read(strict.add("origin", "string", False), TABLE)
+
+
+def test_arrow_types_are_the_same_for_old_versions_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before version 4 it could not be told of zones, and took UTC."""
+    asked = frame(id="int", departs="timestamp")
+    now = arrow_schema(asked)
+    assert str(now.field("departs").type) == "timestamp[us, tz=UTC]"
+    monkeypatch.setattr(pandas_types, "to_arrow_schema", lambda schema: ("old", schema))
+    assert arrow_schema(asked) == ("old", asked)
 
 
 def test_a_table_is_made_for_a_frame() -> None:

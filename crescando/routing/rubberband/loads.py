@@ -19,7 +19,7 @@ overwrite                         the table consists of these rows, and no other
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -38,7 +38,7 @@ from crescando.routing.rubberband.messages import (
     Winner,
 )
 from crescando.schema import TableSchema
-from crescando.types import AT_COMMIT, LoadId
+from crescando.types import AT_COMMIT, NAMELESS, LoadId
 
 WRITES = ("insert", "upsert", "update", "delete", "overwrite")
 RULES = ("fail", "keep", "replace")
@@ -49,6 +49,10 @@ LOADS_MAX = 1024
 JOBS_MAX = 1024
 """Jobs of which the highest committed epoch is remembered: the one that committed longest ago gives way.
 No fewer than engines remember, which must not take for a repeat what is none here."""
+
+NAMELESS_MAX = 256
+"""Committed jobs without a name that are remembered beside those: only who has lost the answer to its commit
+asks for one, and they must not displace any that can come again."""
 
 NAME_MAX = 200
 """Characters of a job's name."""
@@ -251,7 +255,7 @@ class Loads(msgspec.Struct, frozen=True, array_like=True):
         load = _named(load, body)
         jobs = [job for job in self.jobs if job[:2] != (load.table, load.job)]
         jobs.append((load.table, load.job, load.epoch))
-        return Loads(tuple(each for each in others if not _is_older(each, load)), tuple(jobs[-JOBS_MAX:]))
+        return Loads(tuple(each for each in others if not _is_older(each, load)), _remembered(jobs))
 
     def _others(self, load: Load) -> Iterator[Load]:
         return (each for each in self.open if not _is_older(each, load))
@@ -297,6 +301,14 @@ def _named(load: Load, end: CommitLoad | SealLoad | PublishLoad) -> Load:
 def _is_older(load: Load, than: Load) -> bool:
     """Say whether a load is one of the same job, up to its epoch."""
     return (load.table, load.job) == (than.table, than.job) and load.epoch <= than.epoch
+
+
+def _remembered(jobs: Sequence[tuple[int, str, int]]) -> tuple[tuple[int, str, int], ...]:
+    """Give those of the committed jobs, in the order of their last commits, that are not forgotten yet."""
+    nameless = [job for job in jobs if job[1].startswith(NAMELESS)]
+    named = [job for job in jobs if not job[1].startswith(NAMELESS)]
+    kept = {*named[-JOBS_MAX:], *nameless[-NAMELESS_MAX:]}
+    return tuple(job for job in jobs if job in kept)
 
 
 def _check_columns(columns: tuple[int, ...], table: TableSchema) -> None:

@@ -87,6 +87,17 @@ def test_the_job_that_committed_longest_ago_is_forgotten_first(monkeypatch: pyte
     assert loads.jobs == ((7, "a", 2), (7, "c", 3))
 
 
+def test_jobs_that_nobody_named_displace_none_that_can_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loads_module, "JOBS_MAX", 2)
+    monkeypatch.setattr(loads_module, "NAMELESS_MAX", 1)
+    loads = NO_LOADS
+    for number, job in enumerate(("a", "~1", "b", "~2", "~3", "c", "a")):
+        at = LoadId(CLIENT, number)
+        loads = ordered(ordered(loads, begin(job=job, epoch=number), at), CommitLoad(at, 7, job, number, ()))
+
+    assert loads.jobs == ((7, "~3", 4), (7, "c", 5), (7, "a", 6))
+
+
 def test_a_table_that_goes_takes_its_loads_and_jobs_along() -> None:
     loads = ordered(NO_LOADS, begin())
     loads = ordered(loads, CommitLoad(AT, 7, "j", 0, ()))
