@@ -41,6 +41,9 @@ _TOO_LONG = (
     "narrow the predicate, select fewer columns, set a limit, or read by ranges of the key"
 )
 
+VALUES_MAX = 1 << 21
+"""Values of outputs that are worked out at a time: of thousands of outputs, for few rows."""
+
 _NONE: frozenset[int] = frozenset()
 
 
@@ -99,6 +102,12 @@ class Reader:
 
     def add(self, source: Source, rows: I64, operations: I64, errors: Errors | None) -> None:
         """Add pairs that are in scope and whose predicate is TRUE or an ERROR."""
+        step = max(VALUES_MAX // max(len(self._terms) - len(self._late), 1), 1)
+        for start in range(0, len(rows), step):
+            some = slice(start, start + step)
+            self._add(source, rows[some], operations[some], None if errors is None else errors[some])
+
+    def _add(self, source: Source, rows: I64, operations: I64, errors: Errors | None) -> None:
         if errors is not None and errors.any():
             self._fail(source, rows, operations, errors)
             kept = (errors == 0).nonzero()[0]

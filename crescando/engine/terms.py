@@ -282,13 +282,19 @@ def _cast(term: Apply, values: list[Value]) -> Value:
     return convert(value, target)
 
 
-def _coalesce(term: Apply, values: list[Value]) -> Value:
-    _, error = _combined(values)
-    chosen = _select(
-        [np.ones(1, np.bool_) if v.valid is None else v.valid for v in values], values, term.type
-    )
+def _coalesce(term: Apply, frame: Frame) -> Value:
+    undecided: Mask = np.ones(1, np.bool_)
+    error: Errors | None = None
+    chosen = _Chosen(term.type)
+    for argument in term.args:
+        value = evaluate(argument, frame)
+        error = first_cause(error, value.error)
+        chosen.take(undecided if value.valid is None else undecided & value.valid, value)
+        undecided = np.zeros(1, np.bool_) if value.valid is None else undecided & ~value.valid
+    found = chosen.value()
     # A number may be known, and too large for the type that all of them share.
-    return Value(term.type, chosen.data, chosen.valid, first_cause(error, chosen.error), chosen.pool)
+    found.error = first_cause(error, found.error)
+    return found
 
 
 def _nullif(term: Apply, values: list[Value]) -> Value:
@@ -305,44 +311,73 @@ def _nullif(term: Apply, values: list[Value]) -> Value:
 def _case(term: Apply, frame: Frame) -> Value:
     undecided: Mask = np.ones(frame.n_rows, np.bool_)
     failed: Errors = np.zeros(frame.n_rows, np.uint8)
-    taken: list[Mask] = []
-    for condition in term.args[:-1:2]:
+    chosen = _Chosen(term.type)
+    for condition, branch in zip(term.args[:-1:2], term.args[1:-1:2], strict=True):
         value = evaluate(condition, frame).spread(frame.n_rows)
         if value.error is not None:
             failed = np.where(undecided, value.error, failed)
             undecided = undecided & (value.error == 0)
         holds = value.data if value.valid is None else value.data & value.valid
-        taken.append(undecided & holds)
+        chosen.take(undecided & holds, evaluate(branch, frame))
         undecided = undecided & ~holds
-    values = [evaluate(branch, frame) for branch in (*term.args[1:-1:2], term.args[-1])]
-    chosen = _select([*taken, undecided], values, term.type)
-    error = first_cause(chosen.error, failed if failed.any() else None)
-    return Value(term.type, chosen.data, chosen.valid, error, chosen.pool)
+    chosen.take(undecided, evaluate(term.args[-1], frame))
+    found = chosen.value()
+    found.error = first_cause(found.error, failed if failed.any() else None)
+    return found
 
 
-def _select(masks: list[Mask], values: list[Value], kind: DataType) -> Value:
-    """Give each row the first value whose mask holds, converted to one type; else NULL."""
-    pool = None
-    if kind.is_textual:
-        pool = values[0].strings()
-        if any(value.pool is not pool for value in values):
-            pool = new_pool(kind)
-            values = [recode(value, pool) for value in values]
-    else:
-        values = [convert(value, kind) for value in values]
-    shape = np.broadcast_shapes(*(m.shape for m in masks), *(v.data.shape for v in values))
-    dtype = np.dtype(np.int64) if pool is not None else PHYSICAL[kind]
-    data: NDArray[Any] = np.zeros(shape, dtype)
-    valid = np.zeros(shape, np.bool_)
-    error = np.zeros(shape, np.uint8)
-    for mask, value in zip(reversed(masks), reversed(values), strict=True):
-        data = np.where(mask, value.data, data)
-        valid = np.where(mask, True if value.valid is None else value.valid, valid)
-        error = np.where(mask, 0 if value.error is None else value.error, error).astype(np.uint8)
-    return Value(kind, data, None if valid.all() else valid, error if error.any() else None, pool)
+class _Chosen:
+    """One of several values for each row, converted to one type; NULL where none is taken.
+
+    They are taken one after the other, so that thousands of branches need the memory of one.
+
+    Parameters
+    ----------
+    kind : DataType
+    """
+
+    def __init__(self, kind: DataType) -> None:
+        self._kind = kind
+        self._pool: Pool | None = None
+        self._is_own = False
+        self._data: NDArray[Any] = np.zeros(1, np.int64 if kind.is_textual else PHYSICAL[kind])
+        self._valid: Mask = np.zeros(1, np.bool_)
+        self._error: Errors = np.zeros(1, np.uint8)
+
+    def take(self, mask: Mask, value: Value) -> None:
+        """Take a value for some rows, none of which has one yet."""
+        value = self._in_one_pool(value) if self._kind.is_textual else convert(value, self._kind)
+        self._data = np.where(mask, value.data, self._data)
+        self._valid = np.where(mask, True if value.valid is None else value.valid, self._valid)
+        error = 0 if value.error is None else value.error
+        self._error = np.where(mask, error, self._error).astype(np.uint8, copy=False)
+
+    def _in_one_pool(self, value: Value) -> Value:
+        if self._pool is None:
+            self._pool = value.strings()
+        if value.pool is self._pool:
+            return value
+        if not self._is_own:
+            own = new_pool(self._kind)
+            known = Value(self._kind, self._data, None, None, self._pool)
+            self._data, self._pool, self._is_own = recode(known, own).data, own, True
+        return recode(value, self._pool)
+
+    def value(self) -> Value:
+        """Give what was taken."""
+        shape = np.broadcast_shapes(self._data.shape, self._valid.shape, self._error.shape)
+        valid = None if self._valid.all() else self._valid
+        error = self._error if self._error.any() else None
+        return Value(self._kind, np.broadcast_to(self._data, shape), valid, error, self._pool)
 
 
-_SPECIAL: dict[str, Callable[[Apply, Frame], Value]] = {"and": _and, "or": _or, "in": _in, "case": _case}
+_SPECIAL: dict[str, Callable[[Apply, Frame], Value]] = {
+    "and": _and,
+    "or": _or,
+    "in": _in,
+    "case": _case,
+    "coalesce": _coalesce,
+}
 
 _STRICT: dict[str, Callable[[Apply, list[Value]], Value]] = {
     **dict.fromkeys(("=", "<>", "<", "<=", ">", ">="), _compare),
@@ -377,7 +412,6 @@ _STRICT: dict[str, Callable[[Apply, list[Value]], Value]] = {
     "date_add": _date_add,
     "date_diff": _date_diff,
     "cast": _cast,
-    "coalesce": _coalesce,
     "nullif": _nullif,
 }
 

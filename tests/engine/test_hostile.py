@@ -23,10 +23,11 @@ import pytest
 from crescando.client.expression import Expr, col
 from crescando.client.functions import all_of
 from crescando.client.template import Template, bind_template
-from crescando.engine import evaluator, terms
+from crescando.engine import evaluator, reader, terms
+from crescando.engine.aggregate import finish
 from crescando.engine.plan import make_plan
 from crescando.engine.scan import ScanEngine
-from crescando.engine.statement import Apply, ColumnRef, Kind, Operation, Projection, Shape
+from crescando.engine.statement import Aggregate, Apply, ColumnRef, Kind, Operation, Projection, Shape
 from crescando.errors import CrescandoError
 from crescando.schema import DataType, TableSchema
 from crescando.sql.where import parse_where, substitute
@@ -36,7 +37,7 @@ from tests.engine.generator import World
 from tests.engine.hostile import Attack, attack, honest_shape, valid_text
 from tests.engine.oracle import Effect, Oracle
 from tests.engine.sqlite_twin import SqliteTwin
-from tests.engine.workbench import CLIENT, Bench, par, table
+from tests.engine.workbench import CLIENT, Bench, apply, par, table
 
 pytestmark = pytest.mark.differential
 
@@ -304,6 +305,59 @@ def test_a_plan_weighs_as_much_as_its_predicate_and_not_its_square(kind: str) ->
 
     assert peak <= MEMORY_MAX
     assert bench.answer(operation) == [7]
+
+
+@pytest.mark.parametrize("op", ["case", "coalesce"])
+@pytest.mark.parametrize("kind", [DataType.INT64, DataType.STRING])
+def test_many_branches_need_the_memory_of_one(op: str, kind: DataType) -> None:
+    n_rows, n_branches = 20_000, 60
+    bench = Bench(table(("x", DataType.INT64), ("s", DataType.STRING)), block_rows=1 << 16)
+    bench.load(*((k, k % 10, "abc"[k % 3]) for k in range(n_rows)))
+    k, x, s = map(bench.col, ("k", "x", "s"))
+    # None of these is what a row takes.
+    values = [
+        apply("+", k, par(1, DataType.INT64)) if kind is DataType.INT64 else apply("lower", s)
+    ] * n_branches
+    last = apply("+", x, par(1, DataType.INT64)) if kind is DataType.INT64 else s
+    if op == "case":
+        test = apply("<", k, par(0, DataType.INT64))
+        term = Apply("case", (*(each for value in values for each in (test, value)), last), kind)
+    else:
+        term = Apply("coalesce", (*(apply("nullif", value, value) for value in values), last), kind)
+    shape = Shape(Kind.READ, 1, 1, None, group_by=(term,))
+    operation = bench.operation(shape, 0, 5)
+
+    tracemalloc.start()
+    try:
+        results = bench.run(operation)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    (partials,) = results.partials
+    wanted = [each + 5 for each in range(10)] if kind is DataType.INT64 else ["a", "b", "c"]
+    assert sorted(partials.keys[0].to_list()) == wanted
+    assert peak < 6 << 20
+
+
+def test_many_outputs_need_the_memory_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "VALUES_MAX", 1 << 18)
+    bench = Bench(table(), block_rows=1 << 16)
+    bench.load(*((k,) for k in range(5_000)))
+    sums = [apply("+", bench.col("k"), par(n, DataType.INT64)) for n in range(400)]
+    aggregates = tuple(Aggregate("max", each, f"m{n}") for n, each in enumerate(sums))
+    operation = bench.operation(Shape(Kind.READ, 1, 1, None, aggregates=aggregates), *range(400))
+
+    tracemalloc.start()
+    try:
+        results = bench.run(operation)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    (partials,) = results.partials
+    assert [finish(each, 1).to_list() for each in partials.states] == [[4_999 + n] for n in range(400)]
+    assert peak < 8 << 20
 
 
 def test_honest_shapes_survive_the_attacks_on_them() -> None:
