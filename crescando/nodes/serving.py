@@ -85,7 +85,7 @@ class Server:
         async def begin() -> None:
             far = self._far = SocketTransport(
                 self._loop.loop,
-                codec=(wire.encode, wire.decoder_for),
+                codec=(wire.encode, self._decoder_for),
                 locate=lambda _: None,
                 cluster=self.cluster,
                 credentials=self._credentials,
@@ -112,6 +112,10 @@ class Server:
             self._pump.stop()
         if self._far is not None:
             self._far.close()
+
+    def _decoder_for(self, sender: ProcessId, receiver: ProcessId, denial: str) -> wire.Decode | None:
+        """Have nobody outside taken for a client inside, which has a name and no certificate."""
+        return None if self._near.is_inside(sender) else wire.decoder_for(sender, receiver, denial)
 
     def _change_routers(self, wish: ChangeRouters) -> str:
         return self._processes.change_routers(add=wish.add, remove=wish.remove)

@@ -43,6 +43,10 @@ class JointTransport(Transport):
         for process, endpoint in self._endpoints.items():
             self._attach_far(process, endpoint)
 
+    def is_inside(self, process: ProcessId) -> bool:
+        """Say whether a process lives in this event loop: nobody outside can be it."""
+        return process in self._endpoints
+
     def part(self) -> None:
         """Reach nobody outside any more."""
         self._far = None

@@ -23,11 +23,12 @@ class Load:
         self.done = 0
         self.errors: list[Exception] = []
         self._table = store.table("counters")
-        self._end = Event()
+        self._begun, self._end = Event(), Event()
         self._thread = Thread(target=self._run)
 
     def _run(self) -> None:
         add = self._table.prepare_update("k = ?", "v = v + 1")
+        self._begun.set()
         while not self._end.is_set():
             try:
                 self.done += sum(handle.result().affected for handle in [add((7,)) for _ in range(20)])
@@ -42,6 +43,8 @@ class Load:
 
     def __enter__(self) -> Load:
         self._thread.start()
+        # To prepare takes long where much else is to be done: what is tried would be over before.
+        assert self._begun.wait(120.0)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -14,6 +14,7 @@ from crescando import Store, col
 from crescando.certificates import Authority, check
 from crescando.cluster import Cluster
 from crescando.errors import CredentialsError, CrescandoError, RefusedError, SpecError
+from crescando.remote import RemoteCluster
 from crescando.routing.rubberband.messages import DropChange, MessageId, Reconfigure
 from crescando.spec import ClusterSpec
 from crescando.types import ProcessId
@@ -204,3 +205,23 @@ def test_an_entry_that_is_somebody_elses_by_now_keeps_nobody_out(store: Store[Cl
         with crescando.connect(entry, tls=certs, connect_s=PATIENCE_S) as outside:
             assert outside.table("seats").select().rows() == []
         thread.join(PATIENCE_S)
+
+
+def test_nobody_outside_is_taken_for_a_client_inside(
+    store: Store[Cluster], certs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inside, clients have proven nothing: a certificate of the same name makes nobody one of them."""
+    inside = store.cluster.default.core.me
+    url, path = store.serve(tls=certs), Authority(certs).issue(f"client/{inside.node}")
+    lives = iter([inside._replace(incarnation=1 << 20), inside])
+    monkeypatch.setattr(RemoteCluster, "_next_process", lambda self: next(lives))
+    with crescando.connect(url, tls=path) as impostor:
+        with pytest.raises(CrescandoError):
+            impostor.table("seats", timeout_s=1.0)
+
+        table = store.table("seats")
+        table.insert([{"flight": 7, "seat": "1A"}]).result(PATIENCE_S)
+        assert table.select(timeout_s=PATIENCE_S).rows() == [(7, "1A")]
+    monkeypatch.undo()
+    with crescando.connect(url, tls=path) as outside:
+        assert outside.table("seats").select().rows() == [(7, "1A")]
