@@ -57,6 +57,9 @@ asks for one, and they must not displace any that can come again."""
 NAME_MAX = 200
 """Characters of a job's name."""
 
+NUMBER_MAX = (1 << 31) - 1
+"""Of partitions and attempts."""
+
 WINNERS_MAX = 1 << 16
 """Partitions of one load."""
 
@@ -214,6 +217,9 @@ class Loads(msgspec.Struct, frozen=True, array_like=True):
         partitions = [winner.partition for winner in body.winners]
         if len(partitions) > WINNERS_MAX or partitions != sorted(set(partitions)):
             raise Refusal(f"a load has at most {WINNERS_MAX} partitions, each named once, in order")
+        if any(not 0 <= number <= NUMBER_MAX for winner in body.winners for number in winner[:2]):
+            # An engine would refuse it, and keep for ever what is over here.
+            raise Refusal(f"partitions and attempts are numbers from 0 to {NUMBER_MAX}")
 
     def after(self, body: LoadMessage, at: LoadId) -> Loads:
         """Give the loads after a message that takes effect."""

@@ -77,6 +77,12 @@ def test_partitions_are_named_once_and_in_order(partitions: tuple[int, ...]) -> 
         ordered(ordered(NO_LOADS, begin()), CommitLoad(AT, 7, "j", 0, winners))
 
 
+@pytest.mark.parametrize("winner", [(-1, 0), (1 << 31, 0), (0, -1), (0, 1 << 31)])
+def test_a_winner_that_no_engine_takes_ends_no_load(winner: tuple[int, int]) -> None:
+    with pytest.raises(Refusal, match="numbers from 0"):
+        ordered(ordered(NO_LOADS, begin()), CommitLoad(AT, 7, "j", 0, (Winner(*winner, 1, 1),)))
+
+
 def test_the_job_that_committed_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loads_module, "JOBS_MAX", 2)
     loads = NO_LOADS
