@@ -40,6 +40,9 @@ _EXACT_TYPES: dict[DataType, type] = {
 }
 
 
+_REPEATED = 4
+"""Dictionaries with a text for fewer than so many rows are put end to end and not united."""
+
 _SAMPLE = 1_024
 """So many texts are looked at to see whether they repeat."""
 
@@ -434,7 +437,11 @@ def _hardly_repeats(column: Column, codes: NDArray[Any]) -> bool:
 
 
 def unite(columns: Sequence[Column]) -> Column:
-    """Give the rows of several columns of one type, in order, dictionaries united."""
+    """Give the rows of several columns of one type, in order.
+
+    Their dictionaries are united if rows repeat their texts; otherwise it would take longer than all
+    the rest, and they are put end to end.
+    """
     if len(columns) == 1:
         return columns[0]
     first = columns[0]
@@ -445,11 +452,17 @@ def unite(columns: Sequence[Column]) -> Column:
         )
     if not first.type.is_textual:
         return Column(first.type, np.concatenate([column.values for column in columns]), valid)
-    pool = Pool(Texts.join([column.texts for column in columns]))
+    texts = Texts.join([column.texts for column in columns])
+    lengths = [len(column.texts) for column in columns]
+    table: NDArray[Any] = np.arange(len(texts), dtype=np.int32)
+    if len(texts) * _REPEATED < sum(map(len, columns)):
+        pool = Pool(binary=texts.binary)
+        table = pool.intern_texts(texts)
+        texts = pool.texts
     translated = []
-    for column in columns:
+    for column, start in zip(columns, np.cumsum([0, *lengths[:-1]]).tolist(), strict=True):
         # Codes where not valid are undefined and may lie outside the dictionary.
         inside = column.values if column.valid is None else np.where(column.valid, column.values, 0)
-        table = pool.find_texts(column.texts)
-        translated.append(table[inside] if len(table) else np.zeros(len(column), np.int64))
-    return Column(first.type, np.concatenate(translated).astype(np.int32), valid, pool.texts)
+        some = table[start : start + len(column.texts)]
+        translated.append(some[inside] if len(some) else np.zeros(len(column), np.int32))
+    return Column(first.type, np.concatenate(translated), valid, texts)

@@ -205,8 +205,8 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
     valid : ndarray of bool, shape (n_rows,), or None
         False marks NULL; None means that no value is NULL.
     dictionary : Texts
-        Strings and bytes only: the values that codes stand for, in any order; in
-        answers without duplicates. Any sequence of Python objects will do.
+        Strings and bytes only: the values that codes stand for, in any order; in what an
+        engine answers without duplicates. Any sequence of Python objects will do.
     """
 
     type: DataType

@@ -11,7 +11,9 @@ import pytest
 
 from crescando.client.columns import take, unite
 from crescando.client.intake import take_in
+from crescando.engine.rowset import sort_keys
 from crescando.engine.statement import PHYSICAL
+from crescando.engine.values import from_column
 from crescando.errors import TypeMismatchError, UnknownColumnError
 from crescando.schema import ColumnDef, DataType, TableSchema
 from tests.client.tables import BOUND
@@ -276,9 +278,10 @@ def test_nan_in_the_partition_key_is_refused() -> None:
         take_in(schema, {"k": [0.0, float("nan")]})
 
 
-def test_taking_and_uniting_columns_keeps_values() -> None:
+@pytest.mark.parametrize("n_texts", [10, 50])
+def test_taking_and_uniting_columns_keeps_values(n_texts: int) -> None:
     rng = np.random.default_rng(7)
-    texts = [None if rng.random() < 0.2 else f"t{rng.integers(50)}" for _ in range(300)]
+    texts = [None if rng.random() < 0.2 else f"t{rng.integers(n_texts)}" for _ in range(300)]
     column = take_in(BOUND, {"id": list(range(300)), "origin": texts}).columns[1]
     order = rng.permutation(300)
 
@@ -287,7 +290,12 @@ def test_taking_and_uniting_columns_keeps_values() -> None:
     assert [value for piece in pieces for value in piece.to_list()] == [texts[row] for row in order]
     assert all(len(piece.dictionary) <= 50 for piece in pieces)
     assert unite(pieces).to_list() == [texts[row] for row in order]
-    assert len(set(unite(pieces).dictionary)) == len(unite(pieces).dictionary)
+    united = unite(pieces)
+    assert (len(set(united.dictionary)) == len(united.dictionary)) is (n_texts == 10)
+    # Whoever sorts or compares them has them interned.
+    keys = sort_keys(from_column(united), is_descending=False)
+    ordered = [united.to_list()[row] for row in np.lexsort(keys[::-1])]
+    assert ordered == sorted(united.to_list(), key=lambda text: text or "")
 
 
 def test_values_are_never_kept_by_reference() -> None:
