@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import decimal
 import math
+import operator
 import re
 import struct
 from collections.abc import Callable
@@ -72,6 +73,22 @@ def number(value: Any, kind: DataType) -> Any:
     return value if value is None or not kind.is_decimal else Fraction(value, 10**kind.scale)
 
 
+def comparison(op: str, left: DataType, right: DataType) -> Callable[[Any, Any], bool]:
+    """Give how two values that are not NULL compare, by what their types make necessary."""
+    if left.is_float or right.is_float:
+        test = COMPARISONS[op]
+        if left.is_decimal or right.is_decimal:
+            return lambda a, b: test(order(number(a, left), number(b, right)))
+        return lambda a, b: test(order(a, b))
+    # Without NaN the order is Python's own; units of two scales are compared in the finer one.
+    compare, finer = OPERATORS[op], 10 ** abs(left.scale - right.scale)
+    if left.scale < right.scale:
+        return lambda a, b: compare(a * finer, b)
+    if left.scale > right.scale:
+        return lambda a, b: compare(a, b * finer)
+    return compare
+
+
 COMPARISONS: dict[str, Callable[[int], bool]] = {
     "=": lambda c: c == 0,
     "<>": lambda c: c != 0,
@@ -79,6 +96,14 @@ COMPARISONS: dict[str, Callable[[int], bool]] = {
     "<=": lambda c: c <= 0,
     ">": lambda c: c > 0,
     ">=": lambda c: c >= 0,
+}
+OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
 }
 
 
@@ -178,6 +203,7 @@ def widen(value: Any, kind: DataType, target: DataType) -> Any:
 
 def membership(arguments: list[Function], kind: DataType, listed: DataType) -> Function:
     subject, list_of = arguments
+    is_equal = comparison("=", kind, listed)
 
     def run(row: list[Any], parameters: tuple[Any, ...]) -> Any:
         value, items = subject(row, parameters), list_of(row, parameters)
@@ -187,9 +213,9 @@ def membership(arguments: list[Function], kind: DataType, listed: DataType) -> F
             return False
         if value is None:
             return None
-        found = number(value, kind)
-        if any(item is not None and order(found, number(item, listed)) == 0 for item in items):
-            return True
+        for item in items:
+            if item is not None and is_equal(value, item):
+                return True
         return None if None in items else False
 
     return run
@@ -199,8 +225,7 @@ def scalar_rule(term: Apply) -> Callable[..., Any]:
     op, kind = term.op, term.type
     kinds = [argument.type for argument in term.args]
     if op in COMPARISONS:
-        test = COMPARISONS[op]
-        return lambda a, b: test(order(number(a, kinds[0]), number(b, kinds[1])))
+        return comparison(op, kinds[0], kinds[1])
     if op in ("+", "-", "*", "div", "floordiv", "truediv", "%"):
         real = any(each.is_float for each in kinds)
         if any(each.is_decimal for each in kinds):
