@@ -12,14 +12,16 @@ TEST_LIMIT_S ?= 2400
 BOUNDED := $(if $(shell command -v timeout 2>/dev/null),timeout --signal=INT --kill-after=20 $(TEST_LIMIT_S))
 PYTEST := $(BOUNDED) $(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations=12
 
-.PHONY: demo test quick lint format clean soak-differential soak-order bench-order
+.PHONY: demo test quick kernels lint format clean soak-differential soak-order bench-order
 .DEFAULT_GOAL := test
 
 demo: $(READY)
 	$(BIN)/python -m crescando demo
 
 # Of the elastic world's seeds as many as leave the whole suite within its time; alone they are 300.
-test: lint
+# Types are checked on one core while the kernels are compiled on the other.
+test: $(READY)
+	$(MAKE) -j 2 lint kernels
 	CRESCANDO_ELASTIC_SEEDS=$${CRESCANDO_ELASTIC_SEEDS:-30} $(PYTEST)
 
 quick: $(READY)
@@ -116,6 +118,10 @@ slow-reader: $(READY)
 .PHONY: soak-certificates
 soak-certificates: $(READY)
 	$(BIN)/python -m tests.nodes.rotation
+
+# Once for all processes of this machine, where it has not been done for these sources.
+kernels: $(READY)
+	-$(BIN)/python -m crescando.warming
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -169,4 +169,4 @@ def _alone(place: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else folder())

@@ -7,30 +7,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from crescando.engine import kernels
+from tests.engine.compiled import using
 
 
 @pytest.fixture(params=["numpy", "numba"])
 def kernel_set(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run a test once on each set of kernels."""
-    if request.param == "numba":
-        pytest.importorskip("numba")
-    yield from _use(request.param)
+    with using(request.param) as name:
+        yield name
 
 
 @pytest.fixture
 def kernels_in_turn(chunk: int) -> Iterator[str]:
     """Run every other chunk of a long test on the compiled kernels, where numba is installed."""
-    yield from _use("numba" if chunk % 2 and importlib.util.find_spec("numba") else "numpy")
-
-
-def _use(name: str) -> Iterator[str]:
-    before = kernels.active()
-    if name == "numba":
-        from crescando.engine.kernels.compiled import KERNELS
-
-        kernels.use(KERNELS)
-    else:
-        kernels.use(None)
-    yield kernels.active().name
-    kernels.use(before)
+    with using("numba" if chunk % 2 and importlib.util.find_spec("numba") else "numpy") as name:
+        yield name

@@ -16,19 +16,15 @@ from crescando.engine.kernels import coding
 from crescando.engine.pages import fresh_array
 from crescando.engine.statement import Column
 from crescando.schema import DataType
+from tests.engine.compiled import using
 
 N = 300
 
 
 @pytest.fixture(params=["numpy", "numba"])
 def made(request: pytest.FixtureRequest) -> Iterator[coding.CodeKernels]:
-    if request.param == "numba":
-        pytest.importorskip("numba")
-        from crescando.engine.kernels.compiled import KERNELS
-
-        kernels.use(KERNELS)
-    yield kernels.active().codes
-    kernels.use(None)
+    with using(request.param):
+        yield kernels.active().codes
 
 
 LISTS = [

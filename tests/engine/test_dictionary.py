@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crescando.engine import dictionary, kernels
+from crescando.engine import dictionary
 from crescando.engine import table as tables
 from crescando.engine.dictionary import Pool
 from crescando.engine.heap import Texts
@@ -20,6 +20,7 @@ from crescando.engine.segment import code_dtype
 from crescando.engine.statement import Kind, Shape
 from crescando.errors import TypeMismatchError
 from crescando.schema import DataType
+from tests.engine.compiled import compiled_module, using
 from tests.engine.workbench import Bench, apply, par, table
 
 STRING, BYTES, INT64 = DataType.STRING, DataType.BYTES, DataType.INT64
@@ -51,13 +52,8 @@ GOLDEN = [
 
 @pytest.fixture(params=["numpy", "numba"])
 def _kernels(request: pytest.FixtureRequest) -> Iterator[None]:
-    if request.param == "numba":
-        pytest.importorskip("numba")
-        from crescando.engine.kernels.compiled import KERNELS
-
-        kernels.use(KERNELS)
-    yield
-    kernels.use(None)
+    with using(request.param):
+        yield
 
 
 def draw_text(rng: random.Random, binary: bool) -> Any:
@@ -130,8 +126,7 @@ def test_hashes_never_change() -> None:
 
 
 def test_both_sets_of_kernels_agree() -> None:
-    pytest.importorskip("numba")
-    from crescando.engine.kernels.texts_compiled import COMPILED
+    compiled = compiled_module().KERNELS.texts
 
     rng = random.Random(5)
     items = [bytes(rng.choice(b"ab\0\xff") for _ in range(rng.randrange(30))) for _ in range(500)]
@@ -139,11 +134,11 @@ def test_both_sets_of_kernels_agree() -> None:
     heap, starts, lengths = texts.heap, texts.starts, texts.lengths
     other = np.array(rng.sample(range(500), 500))
     pairs = (heap, starts, lengths, heap, starts[other], lengths[other])
-    assert np.array_equal(COMPILED.equal_slices(*pairs), plain.PLAIN.equal_slices(*pairs))
+    assert np.array_equal(compiled.equal_slices(*pairs), plain.PLAIN.equal_slices(*pairs))
     expected = plain.compare_slices(*pairs)
     assert expected.tolist() == [(a > items[b]) - (a < items[b]) for a, b in zip(items, other, strict=True)]
     some = np.where(other % 7 == 0, -1, other)
-    for made in (plain.PLAIN, COMPILED):
+    for made in (plain.PLAIN, compiled):
         assert made.gather_slices(heap, starts[other], lengths[other]).tobytes() == b"".join(
             items[place] for place in other
         )
@@ -156,9 +151,9 @@ def test_both_sets_of_kernels_agree() -> None:
                 copied, borders = made.deal_slices(heap, offsets, some, part, n_parts)
                 dealt = [taken[row] for row in np.argsort(part, kind="stable").tolist()]
                 assert Texts(copied, borders, True).to_list() == dealt
-    one, two = (made.hash_slices(heap, starts, lengths, np.uint64(9)) for made in (plain.PLAIN, COMPILED))
+    one, two = (made.hash_slices(heap, starts, lengths, np.uint64(9)) for made in (plain.PLAIN, compiled))
     assert np.array_equal(one, two)
-    one, two = (made.fingerprint_slices(heap, starts, lengths) for made in (plain.PLAIN, COMPILED))
+    one, two = (made.fingerprint_slices(heap, starts, lengths) for made in (plain.PLAIN, compiled))
     assert np.array_equal(one, two)
     assert len(set(one.tolist())) == len(set(items))
 
@@ -166,12 +161,11 @@ def test_both_sets_of_kernels_agree() -> None:
 @pytest.mark.parametrize("collides", [False, True])
 @pytest.mark.parametrize("dtype", [np.uint32, np.int64])
 def test_both_sets_of_kernels_intern_alike(dtype: type, collides: bool) -> None:
-    pytest.importorskip("numba")
-    from crescando.engine.kernels.texts_compiled import COMPILED
+    compiled = compiled_module().KERNELS.texts
 
     rng = random.Random(8)
     few = np.uint64(0x3_0000_0003 if collides else 0xFFFF_FFFF_FFFF_FFFF)
-    sets = (plain.PLAIN, COMPILED)
+    sets = (plain.PLAIN, compiled)
     seen = [b"", b"a"]
     held = Texts.of(seen)
     pools = []
@@ -207,11 +201,10 @@ def test_both_sets_of_kernels_intern_alike(dtype: type, collides: bool) -> None:
 
 @pytest.mark.parametrize(("n_texts", "n_codes"), [(1, 0), (1, 3), (50, 20), (50, 0), (20, 400), (300, 299)])
 def test_both_sets_of_kernels_number_texts_alike(n_texts: int, n_codes: int) -> None:
-    pytest.importorskip("numba")
-    from crescando.engine.kernels.texts_compiled import COMPILED
+    compiled = compiled_module().KERNELS.texts
 
     codes = np.random.default_rng(3).integers(0, n_texts, n_codes).astype(np.int32)
-    for made in (plain.PLAIN, COMPILED):
+    for made in (plain.PLAIN, compiled):
         renumbered = codes.copy()
         used = made.renumber(renumbered, n_texts)
         assert used.tolist() == sorted(set(codes.tolist()))
@@ -219,8 +212,7 @@ def test_both_sets_of_kernels_number_texts_alike(n_texts: int, n_codes: int) -> 
 
 
 def test_neighbours_are_gathered_as_one() -> None:
-    pytest.importorskip("numba")
-    from crescando.engine.kernels.texts_compiled import COMPILED
+    compiled = compiled_module().KERNELS.texts
 
     heap = np.arange(250, dtype=np.uint8)
     for lengths in ([0, 0], [250], [17, 0, 33, 200], [100, 100, 50, 0], [0, 240, 10]):
@@ -228,7 +220,7 @@ def test_neighbours_are_gathered_as_one() -> None:
         starts = np.cumsum(sizes) - sizes
         for order in (np.arange(len(sizes)), np.arange(len(sizes))[::-1], np.zeros(3, np.int64)):
             pieces = [heap[starts[i] : starts[i] + sizes[i]].tobytes() for i in order.tolist()]
-            for made in (plain.PLAIN, COMPILED):
+            for made in (plain.PLAIN, compiled):
                 assert made.gather_slices(heap, starts[order], sizes[order]).tobytes() == b"".join(pieces)
 
 
@@ -343,8 +335,7 @@ class TestBytes:
 @pytest.mark.parametrize("dtype", [np.uint32, np.int64])
 @pytest.mark.parametrize("seed", range(6))
 def test_both_sets_of_kernels_find_the_same_places(seed: int, dtype: Any) -> None:
-    pytest.importorskip("numba")
-    from crescando.engine.kernels.searching_compiled import search_order
+    search_order = compiled_module().KERNELS.search_order
 
     rng = random.Random(seed)
     letters = (b"ab", b"a\0", b"ab\0\xff")[seed % 3]

@@ -14,18 +14,17 @@ from crescando.engine.index import IntervalIndex, PointIndex
 from crescando.engine.kernels import plain
 from crescando.engine.kernels.base import Kernels
 from crescando.engine.kernels.posting import post_direct as plain_postings
+from tests.engine.compiled import compiled_module, using
 
-compiled = pytest.importorskip("crescando.engine.kernels.compiled")
+compiled = compiled_module()
 
 TYPES = [np.dtype(name) for name in compiled.PHYSICAL]
 
 
 @pytest.fixture(params=["numpy", "numba"])
 def active(request: pytest.FixtureRequest) -> Any:
-    before = kernels.active()
-    kernels.use(compiled.KERNELS if request.param == "numba" else None)
-    yield kernels.active()
-    kernels.use(None if before.name == "numpy" else before)
+    with using(request.param):
+        yield kernels.active()
 
 
 def _keys(rng: np.random.Generator, dtype: np.dtype[Any], n: int) -> Any:

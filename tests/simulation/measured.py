@@ -190,10 +190,9 @@ class Measured(SimulatedCluster):
     def _draw(self, load: Load, n: int) -> Iterator[Request]:
         while n > 0:
             request = self.workload.draw(load.script.rng)
-            step = self.workload.interpret_request(request)
             if load.avoiding is not None and self._concerns(request, load.avoiding):
                 continue
-            if load.is_snapshot and not step.is_read:
+            if load.is_snapshot and not self.workload.interpret_request(request).is_read:
                 continue
             n -= 1
             yield structs.replace(request, isolation="snapshot") if load.is_snapshot else request
