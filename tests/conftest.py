@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Iterator
 
 import pytest
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is there by now out of every look for garbage; each elastic seed asks for a whole one."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
