@@ -8,6 +8,7 @@ nearest, so that no setting is ever silently without effect.
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
 import warnings
 from collections.abc import Mapping
@@ -25,6 +26,9 @@ from crescando.types import ProcessId
 HOST = "127.0.0.1"
 PORTS = {"routers": 7401, "storages": 7421, "supers": 7461}
 """Where the first process of each kind listens if the file does not say; the others follow."""
+
+GROUP_MAX = 10_000
+"""Processes of one kind; whoever asks for more has mistyped."""
 
 _KINDS = {"routers": "router", "storages": "storage", "supers": "super"}
 _LETTERS = {"routers": "r", "storages": "s", "supers": "u"}
@@ -161,6 +165,10 @@ def _made(path: Path, tables: Mapping[str, Any]) -> ClusterFile:
         )
         for kind in _KINDS
     }
+    for kind, group in groups.items():
+        for key in ("count", "standby"):
+            if group.get(key, 0) > GROUP_MAX:
+                raise SpecError(f"{kind}.{key} must be at most {GROUP_MAX:,}, not {group[key]:,}")
     spec = _spec(cluster, groups, tables)
     name = cluster.get("name", "crescando")
     if not is_name(name):
@@ -242,6 +250,8 @@ def _checked(table: str, values: Mapping[str, Any], types: Mapping[str, type]) -
         fits = type(value) is wanted or (wanted is float and type(value) is int)
         if not fits:
             raise SpecError(f"{table}.{key} must be {_SAID[wanted]}, not {value!r}")
+        if wanted is float and not math.isfinite(value):
+            raise SpecError(f"{table}.{key} must be a finite number, not {value!r}")
     return dict(values)
 
 

@@ -85,11 +85,12 @@ class Client:
     def load(self, *, table: str, rows: int, seed: int, keys: str, **_: Any) -> dict[str, Any]:
         """Create a table, and insert tickets in pieces; the keys go to a file for the other clients."""
         handles: deque[Any] = deque()
-        locators = []
+        found: Counter[str] = Counter()
         busy_s = 0.0
         made: Any = None
         for piece in pieces(rows, seed):
-            locators.append(piece.column(KEY))
+            # Piece by piece: millions in one call would keep the session's thread from its heartbeats.
+            found.update(piece.column(KEY).to_pylist())
             began_s = time.perf_counter()
             if made is None:
                 made = self.store.create_table(table, like=piece.slice(0, 1), partition_key=KEY)
@@ -101,7 +102,6 @@ class Client:
         for handle in handles:
             handle.result()
         busy_s += time.perf_counter() - began_s
-        found = Counter(pa.chunked_array([chunk for each in locators for chunk in each.chunks]).to_pylist())
         chosen = np.random.default_rng(seed).permutation(len(found))[:KEYS]
         everything = list(found)
         drawn = [everything[place] for place in chosen.tolist()]
