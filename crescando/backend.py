@@ -49,6 +49,7 @@ from crescando.routing.rubberband.config import Rubberband
 from crescando.routing.rubberband.messages import (
     AbortLoad,
     BeginLoad,
+    CloseLoad,
     ConfigMessage,
     CreateTable,
     DropTable,
@@ -290,6 +291,10 @@ class LoopBackend:
     def renew_load(self, load: LoadId) -> Future[None]:
         """Order that a load's lease begins anew; see `Backend.renew_load`."""
         return self.order(RenewLoad(load), lambda number: None)
+
+    def close_load(self, load: LoadId) -> Future[None]:
+        """Order that nothing more is staged for a load; see `Backend.close_load`."""
+        return self.order(CloseLoad(load), lambda number: None)
 
     def abort_load(self, load: LoadId) -> Future[None]:
         """Order the end of a load; see `Backend.abort_load`."""

@@ -335,8 +335,11 @@ class NoQuorumError(OperationError):
         )
 
 
-LOAD_GONE = "the load is not open: it was aborted, its lease was over, or a later load of its job began"
+LOAD_GONE = "the load is not open: its lease was over, it was aborted, its commit began, or a later load did"
 """Why a step of a load is refused."""
+
+LOAD_PARTLY = "not everybody who holds a part of it has said that he has all of the load"
+"""Why the end of a load is refused as long as somebody may lack something."""
 
 
 class LoadGoneError(OperationError):
@@ -388,7 +391,7 @@ class LoadConflictError(OperationError):
     n_conflicts : int
         Rows that could not be inserted.
     keys : tuple of tuple
-        The smallest of their keys, ascending.
+        The smallest of their keys, ascending; none if it was sealed before, and that was told then.
     """
 
     applied: Applied = "no"
@@ -400,7 +403,7 @@ class LoadConflictError(OperationError):
         self.keys = keys
 
     def __str__(self) -> str:
-        shown = ", ".join(map(repr, self.keys[:5]))
+        shown = ", ".join(map(repr, self.keys[:5])) or "told when it was sealed first"
         rows = "row has a key" if self.n_conflicts == 1 else "rows have keys"
         return (
             f"{self.n_conflicts} {rows} that table {self.table!r} or the load itself has already, "

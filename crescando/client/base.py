@@ -335,6 +335,10 @@ class Backend(Protocol):
         """Order that the lease of a load begins anew."""
         ...
 
+    def close_load(self, load: LoadId) -> Future[None]:
+        """Order that nothing more is staged for a load, whose end is to be ordered next."""
+        ...
+
     def abort_load(self, load: LoadId) -> Future[None]:
         """Order the end of a load, of which nothing is ever shown."""
         ...

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
 from typing import Literal, Self
 
@@ -28,14 +30,17 @@ from crescando.client.chunks import Chunk, Chunks
 from crescando.client.flight import Desk
 from crescando.client.handles import StepsHandle
 from crescando.client.outcome import key_of, rank_of
-from crescando.client.tickets import NUMBER_MAX, REPEAT, LoadOutcome, LoadTicket, PartReceipt
+from crescando.client.tickets import REPEAT, LoadOutcome, LoadTicket, PartReceipt
 from crescando.client.waiting import Steps, checked_timeout, wait
-from crescando.engine.loads import LoadCount
+from crescando.engine.loads import ATTEMPT_MAX, LoadCount
 from crescando.engine.statement import Kind, Shape
-from crescando.engine.written import Count, Rejection
+from crescando.engine.written import Rejection
 from crescando.errors import (
     LOAD_GONE,
+    LOAD_PARTLY,
     ClosedError,
+    CrescandoError,
+    InvariantError,
     LoadConflictError,
     LoadGoneError,
     OperationError,
@@ -68,6 +73,8 @@ class Load:
         self._lock = threading.Lock()
         self._pendings: dict[str, Pending] = {}
         self._outcome: LoadOutcome | None = None
+        self._rejected: RowsRejectedError | None = None
+        self._aborting: Future[None] | None = None
         self._is_over = False
 
     def commit(self, receipts: Iterable[PartReceipt], timeout_s: float | None = None) -> LoadOutcome:
@@ -89,6 +96,9 @@ class Load:
             By the rule ``fail``, if keys are taken; the load has ended, and nothing of it is shown.
         LoadGoneError
             If the load has ended: aborted, its lease over, or taken over by a later one of its job.
+        RowsRejectedError
+            If some rows are not shown, since a constraint forbids it, or another load that is about to be
+            shown has reserved their keys. All others are, and the load has ended.
         LoadLostError
             If nobody has some rows any more; nothing is shown.
         DeadlineError
@@ -106,23 +116,37 @@ class Load:
         return handle
 
     def abort(self, timeout_s: float | None = None) -> None:
-        """End the load: nothing of it is ever shown. One that has ended is left as it is."""
+        """End the load: nothing of it is ever shown. One that has ended is left as it is.
+
+        Raises
+        ------
+        DeadlineError
+            If the time is over first; may be called again.
+        """
+        self.abort_nowait().result(timeout_s)
+
+    def abort_nowait(self) -> StepsHandle[None]:
+        """Begin an `abort` and give its handle."""
+        handle = StepsHandle(self._desk, self._abort_steps, self._name("abort"))
+        handle.begin()
+        return handle
+
+    def _abort_steps(self) -> Steps[None]:
         with self._lock:
-            if self._is_over:
+            if self._is_over or self.ticket.is_committed:
                 return
-            self._is_over = True
-        if self.ticket.is_committed:
-            return
-        future = self._desk.backend.abort_load(self.ticket.load)
-        seconds = checked_timeout(timeout_s, self._desk.timeout_s)
-
-        def steps() -> Steps[None]:
-            yield future
-            error = future.exception()
-            if error is not None and not _is_gone(error):
-                raise error
-
-        wait(steps(), seconds, what=self._name("abort"), twin="await in another thread")
+            if self._aborting is None:
+                self._aborting = self._desk.backend.abort_load(self.ticket.load)
+            future = self._aborting
+        yield future
+        error = future.exception()
+        is_over = error is None or _is_gone(error)
+        with self._lock:
+            # Whoever tries again orders it again.
+            self._aborting = None
+            self._is_over = self._is_over or is_over
+        if error is not None and not is_over:
+            raise error
 
     def renew(self, timeout_s: float | None = None) -> None:
         """Let the lease begin anew.
@@ -132,18 +156,23 @@ class Load:
         LoadGoneError
             If the load has ended.
         """
+        self.renew_nowait().result(timeout_s)
+
+    def renew_nowait(self) -> StepsHandle[None]:
+        """Begin to `renew` and give the handle."""
         self._desk.check_usable()
-        if self.ticket.is_committed:
-            return
-        future = self._desk.backend.renew_load(self.ticket.load)
-        seconds = checked_timeout(timeout_s, self._desk.timeout_s)
+        # What is committed needs no lease.
+        future = None if self.ticket.is_committed else self._desk.backend.renew_load(self.ticket.load)
 
         def steps() -> Steps[None]:
-            yield future
-            with _translated():
-                future.result()
+            if future is not None:
+                yield future
+                with _translated():
+                    future.result()
 
-        wait(steps(), seconds, what=self._name("renewal"), twin="await in another thread")
+        handle = StepsHandle(self._desk, steps, self._name("renewal"))
+        handle.begin()
+        return handle
 
     def __enter__(self) -> Self:
         return self
@@ -202,21 +231,30 @@ class Load:
         if self.ticket.is_committed:
             return REPEAT
         if self._outcome is not None:
+            if self._rejected is not None:
+                raise self._rejected
             return self._outcome
-        ticket = self.ticket
+        ticket, n_staged = self.ticket, sum(n_rows for *_, n_rows in winners)
         if ticket.write == "insert" and ticket.rule == "fail":
             sealed = yield from self._order("seal", winners, staged)
             if sealed is None:
                 return self._ended(REPEAT)
-            clashes = [count for count in sealed.counts if count.step in _CLASHES and count.rejected]
-            if clashes:
-                yield self._desk.backend.abort_load(ticket.load)
-                self._is_over = True
-                raise _conflict(self._schema, clashes)
+            n_reserved = sum(count.affected for count in sealed.counts if count.step == LoadCount.RESERVED)
+            if n_reserved != n_staged:
+                with suppress(OperationError):
+                    # If it cannot be ended now, its lease ends it.
+                    yield from self._abort_steps()
+                raise _conflict(self._schema, sealed, n_staged - n_reserved)
             shown = yield from self._order("publish", (), staged)
         else:
             shown = yield from self._order("commit", winners, staged)
-        return self._ended(REPEAT if shown is None else _outcome_of(shown))
+        if shown is None:
+            return self._ended(REPEAT)
+        outcome = self._ended(_outcome_of(shown))
+        self._rejected = _check(shown, outcome, ticket, n_staged, self._schema)
+        if self._rejected is not None:
+            raise self._rejected
+        return outcome
 
     def _ended(self, outcome: LoadOutcome) -> LoadOutcome:
         self._outcome, self._is_over = outcome, True
@@ -229,36 +267,53 @@ class Load:
         staged: int,
     ) -> Steps[WriteOutcome | None]:
         """Order a step of the end, once; None if it is a repeat."""
+        while True:
+            pending = self._submitted(kind, winners, staged)
+            yield pending.outcome
+            error = pending.exception()
+            if error is None:
+                outcome: WriteOutcome = pending.result()
+                return outcome
+            with self._lock:
+                # Whoever tries again orders it again; if it was done, that is a repeat.
+                if self._pendings.get(kind) is pending:
+                    del self._pendings[kind]
+            if isinstance(error, RefusedError) and error.reason == LOAD_REPEAT:
+                return None
+            # Who holds it has changed since they were asked: all are asked again.
+            if not (isinstance(error, RefusedError) and error.reason.startswith(LOAD_PARTLY)):
+                with _translated():
+                    raise error
+
+    def _submitted(
+        self,
+        kind: Literal["commit", "seal", "publish"],
+        winners: tuple[tuple[int, int, int, int], ...],
+        staged: int,
+    ) -> Pending:
+        """Give a step that is on its way, or done."""
         ticket = self.ticket
         with self._lock:
             pending = self._pendings.get(kind)
             if pending is None:
+                self._desk.check_usable()
+                if kind != "publish":
+                    # In front of it: what becomes of that is seen by what becomes of this.
+                    self._desk.backend.close_load(ticket.load)
                 end = LoadEnd(kind, ticket.load, ticket.table_id, ticket.job, ticket.epoch, winners, staged)
                 pending = self._pendings[kind] = Pending()
                 shape = Shape(Kind.UPDATE, ticket.table_id, ticket.version)
-                self._desk.check_usable()
                 self._desk.backend.submit(Request(shape, (), (FULL_RING,), load=end), pending)
-        yield pending.outcome
-        error = pending.exception()
-        if error is None:
-            outcome: WriteOutcome = pending.result()
-            return outcome
-        with self._lock:
-            # Whoever tries again orders it again; if it was done, that is a repeat.
-            self._pendings.pop(kind, None)
-        if isinstance(error, RefusedError) and error.reason == LOAD_REPEAT:
-            return None
-        with _translated():
-            raise error
+            return pending
 
 
-_CLASHES = (LoadCount.CLASHING, LoadCount.DUPLICATE)
+BROKEN_OFF = "it was broken off while rows were cut and sent"
 
 
 class StagedPart:
     """One attempt at a partition of a load, as its worker holds it; made by ``Session.stage``.
 
-    As a context manager it gives nothing up: what has no receipt never counts.
+    As a context manager it gives up what was not finished in its block: without a receipt it never counts.
     """
 
     def __init__(
@@ -270,6 +325,11 @@ class StagedPart:
         self._desk = desk
         self._writer = _writer_of(desk, attempt)
         self._chunks = Chunks(schema, ticket.columns, ticket.write)
+        self._cut: Iterator[Chunk] = iter(())
+        self._next: Chunk | None = None
+        """What is cut and not sent: this one, then the others."""
+        self._fault = ""
+        """Why it cannot be finished any more."""
         self._open: deque[tuple[int, Pending]] = deque()
         self._open_bytes = 0
         self._digests: list[bytes] = []
@@ -278,7 +338,7 @@ class StagedPart:
         self._receipt: PartReceipt | None = None
 
     def write(self, rows: object, timeout_s: float | None = None) -> None:
-        """Stage rows, in any form that `Table.insert` takes; waits while too much is on its way.
+        """Stage rows, in any form that `Table.insert` takes; waits first, while too much is on its way.
 
         Parameters
         ----------
@@ -289,20 +349,26 @@ class StagedPart:
         Raises
         ------
         UnknownColumnError, TypeMismatchError
-            If the rows do not fit the load's columns; none of them is staged.
-        StatementError
-            If the part is finished.
+            If the rows do not fit the load's columns; none of them is taken.
+        DeadlineError
+            If the cluster does not take in time what was written before. None of the rows is taken:
+            they may be written again.
+        RowsRejectedError
+            If a constraint fails on a row that was written before; the part cannot be finished.
         LoadGoneError
             If the load has ended.
-        DeadlineError
-            If the cluster does not take what was written before.
+        StatementError
+            If the part is finished, or cannot be any more.
         """
         self._check_open()
-        for chunk in self._chunks.add(rows, self._desk.backend.borders()):
-            self._send(chunk, timeout_s)
+        self._send_all(timeout_s)
+        self._cut = self._chunks.add(rows, self._desk.backend.borders())
+        self._send_some()
 
     def finish(self, timeout_s: float | None = None) -> PartReceipt:
         """Stage what is left, wait until every row is staged, and give the receipt.
+
+        May be called again if it did not return: every row is staged once.
 
         Raises
         ------
@@ -314,8 +380,9 @@ class StagedPart:
         if self._receipt is not None:
             return self._receipt
         self._check_open()
-        for chunk in self._chunks.rest(self._desk.backend.borders()):
-            self._send(chunk, timeout_s)
+        self._send_all(timeout_s)
+        self._cut = self._chunks.rest(self._desk.backend.borders())
+        self._send_all(timeout_s)
         while self._open:
             self._take_first(timeout_s)
         self._receipt = PartReceipt(
@@ -336,9 +403,11 @@ class StagedPart:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._chunks.clear()
+        if self._receipt is None and not self._fault:
+            self._fault = "its block was left before finish()"
 
     def __repr__(self) -> str:
-        state = "open" if self._receipt is None else "finished"
+        state = "finished" if self._receipt is not None else "broken off" if self._fault else "open"
         return f"<partition {self.partition} of load {self.ticket.load}, attempt {self.attempt}, {state}>"
 
     def _check_open(self) -> None:
@@ -347,10 +416,44 @@ class StagedPart:
             raise StatementError(
                 f"partition {self.partition} is finished; write before finish(), or stage another attempt"
             )
+        if self._fault:
+            raise StatementError(
+                f"attempt {self.attempt} at partition {self.partition} cannot be finished any more: "
+                f"{self._fault}; stage another attempt"
+            )
 
-    def _send(self, chunk: Chunk, timeout_s: float | None) -> None:
-        while self._open and self._open_bytes + len(chunk.payload) > OPEN_BYTES_MAX:
+    def _send_all(self, timeout_s: float | None) -> None:
+        """Send all that is cut; waits while too much is on its way."""
+        while not self._send_some():
             self._take_first(timeout_s)
+
+    def _send_some(self) -> bool:
+        """Send of what is cut as much as may be on its way; says whether that was all."""
+        while True:
+            if self._next is None:
+                self._next = self._cut_next()
+            if self._next is None:
+                return True
+            if self._open and self._open_bytes + len(self._next.payload) > OPEN_BYTES_MAX:
+                if not self._open[0][1].outcome.done():
+                    return False
+                self._take_first(None)
+            else:
+                self._send(self._next)
+
+    def _cut_next(self) -> Chunk | None:
+        # Whoever breaks this off loses rows that have been taken, and nobody can tell which.
+        self._fault = BROKEN_OFF
+        try:
+            chunk = next(self._cut, None)
+        except CrescandoError as error:
+            self._fault = str(error)
+            raise
+        self._fault = ""
+        return chunk
+
+    def _send(self, chunk: Chunk) -> None:
+        self._fault = BROKEN_OFF
         ticket, digest = self.ticket, load_digest(chunk.payload)
         staged = StagedChunk(
             ticket.load,
@@ -367,6 +470,7 @@ class StagedPart:
         self._n_rows += chunk.n_rows
         self._open.append((len(chunk.payload), pending))
         self._open_bytes += len(chunk.payload)
+        self._next, self._fault = None, ""
 
     def _take_first(self, timeout_s: float | None) -> None:
         """Wait until what was sent first is staged."""
@@ -420,17 +524,40 @@ def _outcome_of(shown: WriteOutcome) -> LoadOutcome:
         told[LoadCount.UPDATED],
         told[LoadCount.DELETED],
         told[LoadCount.MISSING],
-        rejected=sum(count.rejected for count in shown.counts),
     )
 
 
-def _conflict(schema: TableSchema, clashes: Sequence[Count]) -> LoadConflictError:
-    smallest: list[Rejection] = [count.rejection for count in clashes if count.rejection is not None]
+def _check(
+    shown: WriteOutcome, outcome: LoadOutcome, ticket: LoadTicket, n_staged: int, schema: TableSchema
+) -> RowsRejectedError | None:
+    """Give why some rows are not shown, if there are any.
+
+    Raises
+    ------
+    InvariantError
+        If what was shown is not what the receipts say.
+    """
+    n_rejected = sum(count.rejected for count in shown.counts)
+    # Each staged row has one fate; what an overwrite deletes was not staged.
+    n_shown = outcome.inserted + outcome.replaced + outcome.kept + outcome.updated + outcome.missing
+    n_shown += outcome.deleted if ticket.write == "delete" else 0
+    if n_shown + n_rejected != n_staged:
+        raise InvariantError(
+            f"the commit of load {ticket.load} at {shown.position} has shown {n_shown + n_rejected:,} "
+            f"rows, and its receipts are of {n_staged:,}"
+        )
+    if not n_rejected:
+        return None
+    first = min((count.rejection for count in shown.counts if count.rejection is not None), key=rank_of)
+    return RowsRejectedError(n_shown, n_rejected, key_of(schema, first), first.cause)
+
+
+def _conflict(schema: TableSchema, sealed: WriteOutcome, n_conflicts: int) -> LoadConflictError:
+    smallest: list[Rejection] = [each.rejection for each in sealed.counts if each.rejection is not None]
     keys = [key_of(schema, each) for each in sorted(smallest, key=rank_of)]
-    distinct = tuple(dict.fromkeys(keys))
-    return LoadConflictError(schema.name, sum(count.rejected for count in clashes), distinct)
+    return LoadConflictError(schema.name, n_conflicts, tuple(dict.fromkeys(keys)))
 
 
 def _writer_of(desk: Desk, attempt: int) -> int:
     """Give a number for one attempt of one worker that no other one has, as far as chance allows."""
-    return int.from_bytes(load_digest(f"{attempt}".encode() + desk.nonce())[:4], "big") & NUMBER_MAX
+    return int.from_bytes(load_digest(f"{attempt}".encode() + desk.nonce())[:8], "big") & ATTEMPT_MAX

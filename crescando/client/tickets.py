@@ -12,6 +12,7 @@ from typing import Literal, get_args
 import msgspec
 
 from crescando.client.base import DIGEST_BYTES, LOAD_REPEAT, LoadBegin
+from crescando.engine.loads import PARTITION_MAX
 from crescando.errors import StatementError
 from crescando.schema import TableSchema
 from crescando.types import AT_COMMIT, LoadId
@@ -22,7 +23,7 @@ LoadRuleName = Literal["fail", "keep", "replace"]
 LEASE_S_MAX = 30 * 24 * 3600.0
 JOB_CHARACTERS_MAX = 200
 NUMBER_MAX = (1 << 31) - 1
-"""Of partitions and attempts."""
+"""Of attempts, as their workers count them."""
 
 
 class LoadTicket(msgspec.Struct, frozen=True, array_like=True, tag="load-ticket/1"):
@@ -142,8 +143,6 @@ class LoadOutcome(msgspec.Struct, frozen=True):
         Rows of an update or delete whose key there was not.
     is_repeat : bool
         Whether nothing was done, since the job has committed the epoch before.
-    rejected : int
-        Rows whose key is reserved by another load that is about to be shown.
     """
 
     position: int
@@ -154,7 +153,6 @@ class LoadOutcome(msgspec.Struct, frozen=True):
     deleted: int = 0
     missing: int = 0
     is_repeat: bool = False
-    rejected: int = 0
 
 
 REPEAT = LoadOutcome(-1, is_repeat=True)
@@ -273,9 +271,9 @@ def check_ticket(ticket: object, schema: TableSchema, partition: object, attempt
     """
     if not isinstance(ticket, LoadTicket):
         raise StatementError(f"a ticket is what load.ticket gives, not a {type(ticket).__name__}")
-    for name, value in (("partition", partition), ("attempt", attempt)):
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= NUMBER_MAX:
-            raise StatementError(f"{name} is a whole number from 0 to {NUMBER_MAX}, not {value!r}")
+    for name, value, most in (("partition", partition, PARTITION_MAX), ("attempt", attempt, NUMBER_MAX)):
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+            raise StatementError(f"{name} is a whole number from 0 to {most}, not {value!r}")
     if ticket.is_committed:
         raise StatementError(
             f"{LOAD_REPEAT}: job {ticket.job!r} has nothing to stage; see ticket.is_committed"

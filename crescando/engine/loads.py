@@ -26,8 +26,13 @@ from crescando.types import ProcessId, Scope
 NO_EPOCH = -1
 """The epoch of a job that has none; below all others."""
 
+PARTITION_MAX = (1 << 20) - 1
+
+ATTEMPT_MAX = (1 << 42) - 1
+"""So many that two writers that draw theirs blindly do not draw the same one."""
+
 NUMBER_MAX = (1 << 31) - 1
-"""Of partitions, attempts, chunks, and of the rows of a chunk."""
+"""Of chunks, and of the rows of a chunk."""
 
 NAME_MAX = 256
 """Characters of a load's id, and of a job's name."""
@@ -145,7 +150,8 @@ class Seal(msgspec.Struct, frozen=True, array_like=True, tag="load-seal"):
 
     A row whose key is visible, staged before it, or reserved by another load clashes and is
     dropped. Of the others no row with their key can come to be until the load ends.
-    Attributes are those of `Commit`.
+    A load that is sealed is left as it is, and what it has reserved is told again. Attributes are those of
+    `Commit`.
     """
 
     load: str

@@ -13,11 +13,13 @@ import numpy as np
 
 from crescando.engine.keys import I64
 from crescando.engine.loads import (
+    ATTEMPT_MAX,
     JOBS_MAX,
     LOADS_MAX,
     NAME_MAX,
     NO_EPOCH,
     NUMBER_MAX,
+    PARTITION_MAX,
     Abort,
     Begin,
     Commit,
@@ -173,8 +175,8 @@ class Records:
             if load.sealed_at < 0:
                 raise Refused("load", f"load {work.load!r} is not sealed")
             return load, schema
-        if load.sealed_at >= 0:
-            raise Refused("load", f"load {work.load!r} is sealed already")
+        if load.sealed_at >= 0 and isinstance(work, Commit):
+            raise Refused("load", f"load {work.load!r} is sealed, and is published or aborted")
         if isinstance(work, Commit) and is_strict:
             raise Refused("load", f"load {work.load!r} must be sealed, and is then published or aborted")
         if isinstance(work, Seal) and not is_strict:
@@ -182,8 +184,8 @@ class Records:
         partitions = {partition for partition, _ in work.winners}
         if len(partitions) < len(work.winners):
             raise Refused("invalid", "two attempts of one partition cannot both win")
-        if not all(0 <= number <= NUMBER_MAX for winner in work.winners for number in winner):
-            raise Refused("invalid", f"partitions and attempts are numbers from 0 to {NUMBER_MAX}")
+        if not all(_is_attempt(*winner) for winner in work.winners):
+            raise Refused("invalid", NO_ATTEMPT)
         return load, schema
 
     def seal(self, load: OpenLoad, position: int) -> None:
@@ -206,8 +208,10 @@ def check_stage(work: Stage, begin: Begin, schema: TableSchema) -> None:
     ------
     Refused
     """
-    if not all(0 <= number <= NUMBER_MAX for number in (work.partition, work.attempt, work.chunk)):
-        raise Refused("invalid", f"partitions, attempts and chunks are numbers from 0 to {NUMBER_MAX}")
+    if not _is_attempt(work.partition, work.attempt):
+        raise Refused("invalid", NO_ATTEMPT)
+    if not 0 <= work.chunk <= NUMBER_MAX:
+        raise Refused("invalid", f"chunks are numbers from 0 to {NUMBER_MAX}")
     try:
         validate_rows(begin.columns, schema, work.columns)
     except StaleShape as fault:
@@ -216,9 +220,21 @@ def check_stage(work: Stage, begin: Begin, schema: TableSchema) -> None:
         raise Refused("invalid", str(fault)) from fault
 
 
-def place(upper: int, lower: int) -> int:
-    """Give two numbers as one."""
-    return upper << 32 | lower
+NO_ATTEMPT = f"partitions are numbers from 0 to {PARTITION_MAX}, and attempts from 0 to {ATTEMPT_MAX}"
+
+
+def _is_attempt(partition: int, attempt: int) -> bool:
+    return 0 <= partition <= PARTITION_MAX and 0 <= attempt <= ATTEMPT_MAX
+
+
+def part_of(partition: int, attempt: int) -> int:
+    """Give a partition and an attempt at it as one number, by which partitions ascend."""
+    return partition << ATTEMPT_MAX.bit_length() | attempt
+
+
+def place(chunk: int, row: int) -> int:
+    """Give a chunk and a row of it as one number, by which rows ascend."""
+    return chunk << 32 | row
 
 
 class Rejected(NamedTuple):

@@ -24,7 +24,7 @@ from crescando.engine.loads import (
     LoadStep,
     LoadWrite,
 )
-from crescando.engine.records import Rejected, tell
+from crescando.engine.records import Rejected, part_of, tell
 from crescando.engine.rejection import Failures
 from crescando.engine.segment import Segment
 from crescando.engine.table import STAGED_PART, STAGED_ROW, Hidden, Table
@@ -185,7 +185,7 @@ _Met = list[tuple[Segment, I64, I64]]
 
 def drop_losers(hidden: Hidden, winners: Iterable[tuple[int, int]]) -> None:
     """Let go of the rows of all attempts but some."""
-    parts = np.array(sorted(partition << 32 | attempt for partition, attempt in winners), np.int64)
+    parts = np.array(sorted(part_of(*winner) for winner in winners), np.int64)
     for segment in hidden.all_segments():
         part = segment.data[STAGED_PART][: segment.n_rows]
         starts = np.append(True, part[1:] != part[:-1]).nonzero()[0]

@@ -31,7 +31,7 @@ from crescando.engine.loads import (
     Stage,
 )
 from crescando.engine.partition import ring_positions
-from crescando.engine.records import Records, Refused, check_stage, place
+from crescando.engine.records import Records, Refused, check_stage, part_of, place
 from crescando.engine.showing import Shares, drop_losers, publish, seal, show
 from crescando.engine.table import HIDDEN_ORDINAL, HIDDEN_POSITION, STAGED_PART, STAGED_ROW, Hidden, Table
 from crescando.engine.values import Value, one_zero
@@ -137,6 +137,10 @@ class Loads:
         hidden = table.hidden[work.load]
         if isinstance(work, Publish):
             publish(table, hidden, shares)
+        elif load.sealed_at >= 0:
+            # Whoever sealed it was not told.
+            shares.add_segments(LoadCount.RESERVED, hidden)
+            return
         else:
             drop_losers(hidden, work.winners)
             if isinstance(work, Seal):
@@ -161,7 +165,7 @@ class Loads:
         if len(arcs) and int(arcs.min()) < 0:
             rows = (arcs >= 0).nonzero()[0]
         hidden = table.hidden[work.load]
-        part, first = place(work.partition, work.attempt), place(work.chunk, 0)
+        part, first = part_of(work.partition, work.attempt), place(work.chunk, 0)
         known = hidden.knows(part, first + rows, positions[rows])
         if known.any():
             shares.add(LoadCount.STAGED, arcs[rows[known]])

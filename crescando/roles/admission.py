@@ -24,7 +24,6 @@ from crescando.engine.operations import Entry
 from crescando.engine.statement import Kind, Operation, Shape
 from crescando.roles.bunches import WEIGHT_BYTES, Bunch, Mixture
 from crescando.roles.costs import Costs
-from crescando.roles.gates import OPEN, Gate
 from crescando.roles.load import Load
 from crescando.types import ProcessId
 
@@ -50,8 +49,6 @@ class Whole(msgspec.Struct, Generic[C], eq=False, gc=False):
         The time it was expected to take when it came, the scans apart.
     shape : Shape or None
         Under which it is learned what a step of a load costs.
-    gate : Gate
-        What that step waits for.
     """
 
     work: tuple[Operation, ...] | LoadStep | C
@@ -59,7 +56,6 @@ class Whole(msgspec.Struct, Generic[C], eq=False, gc=False):
     n_bytes: int
     expected_s: float = 0.0
     shape: Shape | None = None
-    gate: Gate = OPEN
 
     def __len__(self) -> int:
         return 1
@@ -68,11 +64,6 @@ class Whole(msgspec.Struct, Generic[C], eq=False, gc=False):
     def entries(self) -> tuple[Operation, ...]:
         """What the engine is to execute; nothing of such a change."""
         return cast("tuple[Operation, ...]", self.work) if isinstance(self.work, tuple) else ()
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it waits for something that is not here."""
-        return not self.gate.is_open
 
 
 Waiting = Bunch | Mixture | Whole[C]
@@ -127,7 +118,8 @@ class Admitted(Generic[C]):
             self.n_bytes += each.n_bytes
             self.upto = max(self.upto, each.last_position)
             if isinstance(each, Whole) and isinstance(each.work, LoadStep):
-                self._take_step(each, each.work)
+                self.add((each.work,))
+                self.written_bytes[-1] += each.n_bytes
                 continue
             if isinstance(each, Whole) and not isinstance(each.work, tuple):
                 self.steps.append(cast("C", each.work))
@@ -136,20 +128,6 @@ class Admitted(Generic[C]):
             self.add(each.entries)
             if not (isinstance(each, Bunch) and each.is_read):
                 self.written_bytes[-1] += each.n_bytes
-
-    def _take_step(self, what: Whole[C], step: LoadStep) -> None:
-        """Add a step of a load, behind chunks that it has waited for.
-
-        These were ordered before what was executed meanwhile, and go by themselves.
-        """
-        for late in what.gate.late:
-            self.steps.append([late])
-            self.written_bytes.append(0)
-        if what.gate.late:
-            self.steps.append([])
-            self.written_bytes.append(0)
-        self.add((step,))
-        self.written_bytes[-1] += what.n_bytes
 
     def add(self, entries: Iterable[Entry]) -> None:
         """Add operations behind all others."""
@@ -202,21 +180,13 @@ class Admission(Generic[C]):
         self._come(whole)
         self._put_in_order(whole)
 
-    def put_step(self, step: LoadStep, shape: Shape, n_bytes: int, gate: Gate) -> None:
+    def put_step(self, step: LoadStep, shape: Shape, n_bytes: int) -> None:
         """Let a step of a load wait behind all others."""
         each_s = self.costs.of(shape).each_s
         weight = max(1.0, n_bytes / WEIGHT_BYTES)
-        whole: Whole[C] = Whole(step, step.position, n_bytes, weight * each_s, shape, gate)
+        whole: Whole[C] = Whole(step, step.position, n_bytes, weight * each_s, shape)
         self._come(whole)
         self._put_in_order(whole)
-
-    @property
-    def is_stuck(self) -> bool:
-        """Whether nothing can enter before something comes that is not here."""
-        if not self._runs or self._runs[0].turns or not self._runs[0].ordered:
-            return False
-        first = self._runs[0].ordered[0]
-        return isinstance(first, Whole) and first.is_closed
 
     def put_all(self, bunches: Sequence[Bunch]) -> None:
         """Let operations that one client was delivered together wait behind all others.
@@ -373,8 +343,6 @@ def _enter(what: Waiting[C], load: Load) -> tuple[Waiting[C] | None, Waiting[C] 
         for bunch in front.bunches:
             load.add(bunch.shape, len(bunch) * bunch.weight, len(bunch))
         return front, rest
-    if what.is_closed:
-        return None, what
     operations = what.entries
     weight = max(1.0, what.n_bytes / WEIGHT_BYTES)
     if what.shape is not None:

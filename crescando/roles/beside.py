@@ -3,7 +3,7 @@
 Rules of the file: a chunk is ordered when everybody who is to hold it, by the layout this client
 knows, has said that its bytes are there; until it has its outcome its bytes are kept, for owners
 that the client did not know. A load's end is ordered when everybody who holds anything has said that
-nothing of the load is lacking, by a layout no older than what was staged: so that what is ordered
+nothing that counts of the load is lacking, by a layout no older than what was staged: so that what is ordered
 then can be done by all at once. Nothing here is in the session's order.
 """
 
@@ -288,7 +288,8 @@ class Beside:
             elif load is not None:
                 number = next(self._numbers)
                 self._asked[number] = step.token, owner
-                self._to_send.append((owner, AskStaged(number, load.load, load.staged)))
+                attempts = tuple((partition, attempt) for partition, attempt, _, _ in load.winners)
+                self._to_send.append((owner, AskStaged(number, load.load, load.staged, attempts)))
 
     def _ordered(self, step: _Open) -> Request:
         """Give the request with what its message says."""

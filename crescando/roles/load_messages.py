@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from crescando.client.base import DIGEST_BYTES
+from crescando.engine.loads import ATTEMPT_MAX, NUMBER_MAX, PARTITION_MAX
 from crescando.types import LoadId, ProcessId, Scope
 
 CHUNK_BYTES_MAX = 16 << 20
@@ -64,8 +65,9 @@ def decode_chunk(data: bytes) -> ChunkOrder:
         If `data` is none, or no honest client sends it.
     """
     order = _DECODER.decode(data)
-    numbers = order.partition, order.attempt, order.chunk, order.n_rows
-    if min(numbers) < 0 or max(numbers) >= 1 << 31 or len(order.digest) != DIGEST_BYTES:
+    is_attempt = 0 <= order.partition <= PARTITION_MAX and 0 <= order.attempt <= ATTEMPT_MAX
+    is_chunk = 0 <= order.chunk <= NUMBER_MAX and 0 <= order.n_rows <= NUMBER_MAX
+    if not (is_attempt and is_chunk) or len(order.digest) != DIGEST_BYTES:
         raise ValueError("a chunk's order is out of bounds")
     if len(order.holders) > HOLDERS_MAX or any(low > high for low, high in order.ranges):
         raise ValueError("a chunk's order is malformed")
@@ -104,11 +106,22 @@ class Unknown(msgspec.Struct, frozen=True, array_like=True, tag="unknown-bytes")
 
 
 class AskStaged(msgspec.Struct, frozen=True, array_like=True, tag="ask-staged"):
-    """A client asks whether everything ordered of a load up to a position is here, bytes and all."""
+    """A client asks whether what counts of a load is here, bytes and all.
+
+    Attributes
+    ----------
+    request : int
+    load : LoadId
+    upto : int
+        The position of the last chunk that counts.
+    attempts : tuple of (int, int)
+        Partition and attempt of all that counts.
+    """
 
     request: int
     load: LoadId
     upto: int
+    attempts: tuple[tuple[int, int], ...] = ()
 
 
 class StagedTold(msgspec.Struct, frozen=True, array_like=True, tag="staged-told"):

@@ -2,15 +2,16 @@
 
 Rules of the file: bytes wait here for their order, within a budget and not for ever; an order whose
 bytes are here becomes a step of the engine at its place. One whose bytes are not delays nobody: they are
-fetched by their digest, from whoever its order or the layout names, and staged when they come. Only what
-ends a load waits for all of it, and whatever comes behind it in the queue. Which loads are open
-follows from the configuration at the order's place. Chunks go to the engine under the place at
-which they were ordered, whenever that is.
+fetched by their digest, from whoever its order or the layout names, and staged when they come. So that the
+end of a load waits for nobody either, each process says in the order what it has of one that is closed, and
+the order refuses an end of which somebody may lack something. Which loads are open follows from the
+configuration at the order's place. Chunks go to the engine under the place at which they were ordered,
+whenever that is.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -34,7 +35,6 @@ from crescando.engine.loads import (
 from crescando.engine.statement import Kind, Shape, decode_parameters
 from crescando.errors import LOAD_GONE
 from crescando.process import earliest
-from crescando.roles.gates import OPEN, Gate
 from crescando.roles.limits import StorageLimits
 from crescando.roles.load_messages import (
     CHUNK_BYTES_MAX,
@@ -47,15 +47,23 @@ from crescando.roles.load_messages import (
     StagedTold,
     Unknown,
 )
-from crescando.routing.rubberband.loads import Load, LoadOrder, Loads
+from crescando.routing.rubberband.loads import Load, LoadOrder, Loads, digest_of
+from crescando.routing.rubberband.messages import HaveLoad
 from crescando.scopes import common
 from crescando.types import FULL_RING, LoadId, ProcessId, Scope
 
 FETCH_S = 0.5
 """How long somebody who was asked for bytes has to send them, before the next one is asked."""
 
+VAIN_MAX = 3
+"""So often all are asked who may have bytes before they are lost: each may have lacked them then,
+and have got them since."""
+
 AGAIN_S = 2.0
-"""When all are asked again who said that they have none."""
+"""When all are asked again who said so often that they have none; sooner before."""
+
+SAID_MAX = 8
+"""Of so many choices of attempts a process says that it has them, for one load."""
 
 WHOLE: Scope = (FULL_RING,)
 
@@ -81,8 +89,12 @@ class Layout(Protocol):
         ...
 
 
-Put = Callable[[LoadStep, Shape, int, Gate], None]
-"""Lets a step wait behind everything delivered: with what it costs, its bytes, and what it waits for."""
+Put = Callable[[LoadStep, Shape, int], None]
+"""Lets a step wait behind everything delivered: with what it costs, and its bytes."""
+
+
+Attempt = tuple[int, int]
+"""A partition, and an attempt at it."""
 
 
 @dataclass(slots=True)
@@ -114,16 +126,13 @@ class _Lacking:
     asked: ProcessId | None = None
     ask_at_s: float = 0.0
     unknown: set[ProcessId] = field(default_factory=set)
-    is_lost: bool = False
-    """Whether everybody who was asked has answered that he has none."""
+    n_vain: int = 0
+    """How often everybody who can be asked has answered that he has none."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A client that wants to know whether a load is here."""
-
-    client: ProcessId
-    question: AskStaged
+    @property
+    def is_lost(self) -> bool:
+        """Whether nobody has them."""
+        return self.n_vain >= VAIN_MAX
 
 
 class Late:
@@ -172,13 +181,15 @@ class Staging:
         self._fail = fail
         self._loads = Loads()
         self._layout: Layout | None = None
-        self._kept: dict[bytes, _Kept] = {}
+        self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
         """The longest unused first."""
         self._unordered_bytes = self._ordered_bytes = 0
         self._lacking: dict[bytes, _Lacking] = {}
-        self._gates: dict[LoadId, Gate] = {}
         self._late: list[tuple[_Order, Late]] = []
-        self._asked: list[_Asked] = []
+        self._asked: dict[tuple[ProcessId, LoadId], AskStaged] = {}
+        self._said: dict[LoadId, set[bytes]] = {}
+        """Of which attempts this process has said, or is about to say, that it has them, by their digest."""
+        self._to_say: list[HaveLoad] = []
         self._sessions: set[ProcessId] = set()
         self._clients: set[ProcessId] = set()
         self._to_send: list[tuple[ProcessId, Any]] = []
@@ -205,7 +216,7 @@ class Staging:
         """Learn that a session has ended; what was asked in it is asked elsewhere."""
         self._clients.discard(peer)
         self._sessions.discard(peer)
-        self._asked = [each for each in self._asked if each.client != peer]
+        self._asked = {key: each for key, each in self._asked.items() if key[0] != peer}
         for lacking in self._lacking.values():
             if lacking.asked == peer:
                 lacking.asked, lacking.ask_at_s = None, 0.0
@@ -241,7 +252,7 @@ class Staging:
                     if lacking.asked == peer:
                         lacking.asked, lacking.ask_at_s = None, 0.0
             case AskStaged():
-                self._asked.append(_Asked(peer, message))
+                self._asked[peer, message.load] = message
         return True
 
     def _take(self, digest: bytes, payload: bytes) -> str:
@@ -256,6 +267,7 @@ class Staging:
         known = self._kept.get(digest)
         if known is not None:
             known.until_s = self._now_s + self._limits.stage_s
+            self._kept.move_to_end(digest)
             return ""
         if not self._make_room(digest, len(payload)):
             return f"{self.me}: {self._unordered_bytes:,} bytes wait for their order"
@@ -294,11 +306,14 @@ class Staging:
 
     def _cut_down(self) -> None:
         """Keep no more of what is staged already than may be, for those who lack it."""
-        if self._ordered_bytes <= self._limits.stage_kept_bytes:
-            return
-        for digest in [digest for digest, kept in self._kept.items() if kept.is_ordered]:
-            if self._ordered_bytes <= self._limits.stage_kept_bytes:
+        excess, gone = self._ordered_bytes - self._limits.stage_kept_bytes, []
+        for digest, kept in self._kept.items():
+            if excess <= 0:
                 break
+            if kept.is_ordered:
+                gone.append(digest)
+                excess -= len(kept.payload)
+        for digest in gone:
             self._forget(digest)
 
     # The order.
@@ -319,36 +334,24 @@ class Staging:
                 failed = Failed(number, at, WHOLE, "repeat", (), LOAD_REPEAT)
                 self._fail(sender, failed)
                 continue
-            gate = OPEN
-            if order.kind in ("commit", "seal"):
-                gate = self._gate(load.id)
-            elif order.kind == "abort" and load.id not in self._gates:
-                # What a seal waits for it must have, whatever comes behind it.
+            if order.kind in ("commit", "seal", "abort"):
+                # Whatever counts is here: else the order had refused the end.
                 self._drop(load.id)
+            if order.kind in ("commit", "publish", "abort"):
+                self._said.pop(load.id, None)
             ends = order.kind in ("commit", "seal", "publish")
             is_awaited = is_awaited or ends
             scope = WHOLE if ends else ()
             step = LoadStep(at, sender, number, scope, work_of(order))
-            self._put(step, SHOWING, 0, gate)
+            self._put(step, SHOWING, 0)
         return is_awaited
-
-    def _gate(self, load: LoadId) -> Gate:
-        lacking = {
-            digest
-            for digest, each in self._lacking.items()
-            if any(order.chunk.load == load for order in each.orders)
-        }
-        if not lacking:
-            return OPEN
-        gate = self._gates[load] = Gate(lacking)
-        return gate
 
     def order(
         self, chunk: ChunkOrder, sender: ProcessId, number: int, at: int, scope: Scope
     ) -> Failed | None:
         """Take the order of a chunk; gives why it fails, if it does here as everywhere."""
         load = self._loads.find(chunk.load)
-        if load is None or load.is_sealed:
+        if load is None or load.is_closed:
             return Failed(number, at, scope, "load", (), f"{LOAD_GONE}: {chunk.load}")
         order = _Order(chunk, sender, number, at, scope)
         kept = self._kept.get(chunk.digest)
@@ -362,7 +365,7 @@ class Staging:
         if lacking is None:
             lacking = self._lacking[chunk.digest] = _Lacking([], deque())
         lacking.orders.append(order)
-        lacking.is_lost = False
+        lacking.n_vain = 0
         self._name_sources(lacking)
         return None
 
@@ -385,20 +388,13 @@ class Staging:
             self._late.remove(late)
             late[1].content = LateChunk(order.chunk, order.sender, order.number, order.position, payload)
         step = step_of(order.chunk, order.sender, order.number, order.position, order.scope, payload)
-        gate = self._gates.get(order.chunk.load)
         if isinstance(step, Failed):
             self._fail(order.sender, step)
-        elif gate is None:
-            self._put(step, STAGING, len(payload), OPEN)
         else:
-            gate.late.append(step)
-        if gate is not None:
-            gate.lacking.discard(order.chunk.digest)
-            if gate.is_open:
-                del self._gates[order.chunk.load]
+            self._put(step, STAGING, len(payload))
 
     def _drop(self, load: LoadId) -> None:
-        """Wait no more for the bytes of a load that has ended."""
+        """Wait no more for the bytes of a load that is shown, sealed or dropped."""
         for digest, lacking in list(self._lacking.items()):
             gone = [order for order in lacking.orders if order.chunk.load == load]
             lacking.orders = [order for order in lacking.orders if order.chunk.load != load]
@@ -420,9 +416,7 @@ class Staging:
         found = []
         for lacking in self._lacking.values():
             for order in lacking.orders:
-                load = self._loads.find(order.chunk.load)
-                # What is sealed waits for its chunks, and the image for what is sealed.
-                if load is not None and not load.is_sealed and common(order.chunk.ranges, scope):
+                if common(order.chunk.ranges, scope):
                     late = Late(order.chunk.digest)
                     self._late.append((order, late))
                     found.append(late)
@@ -439,11 +433,13 @@ class Staging:
             elif lacking.asked is not None and now_s >= lacking.ask_at_s:
                 lacking.asked, lacking.ask_at_s = None, now_s
                 self._ask(digest, lacking)
-        for digest in [digest for digest, kept in self._kept.items() if now_s >= kept.until_s]:
-            self._forget(digest)
-        waiting, self._asked = self._asked, []
-        for each in waiting:
-            self._answer(each, delivered)
+        while self._kept and now_s >= next(iter(self._kept.values())).until_s:
+            self._forget(next(iter(self._kept)))
+        for (client, load), question in list(self._asked.items()):
+            told = self._told(question, delivered)
+            if told is not None:
+                del self._asked[client, load]
+                self._to_send.append((client, told))
 
     def _ask(self, digest: bytes, lacking: _Lacking) -> None:
         """Ask the next one who may have bytes."""
@@ -452,9 +448,9 @@ class Staging:
             known = set(lacking.sources)
             # Whoever cannot be reached may have them.
             if known <= lacking.unknown:
-                lacking.is_lost = True
+                lacking.n_vain += 1
                 lacking.unknown.clear()
-                lacking.ask_at_s = self._now_s + AGAIN_S
+                lacking.ask_at_s = self._now_s + AGAIN_S * 4.0 ** min(0, lacking.n_vain - VAIN_MAX)
                 return
         source = lacking.sources.popleft()
         if source in lacking.unknown:
@@ -470,24 +466,45 @@ class Staging:
             (peer, Lack(digest)) for digest, lacking in self._lacking.items() if lacking.asked == peer
         ]
 
-    def _answer(self, asked: _Asked, delivered: int) -> None:
-        question = asked.question
+    def _told(self, question: AskStaged, delivered: int) -> StagedTold | None:
+        """Give the answer to a question; None if there will be one."""
+        if delivered < question.upto:
+            return StagedTold(question.request, -1)
+        load = self._loads.find(question.load)
+        if load is None:
+            # The order tells what has become of it.
+            return StagedTold(question.request, 0)
+        counting = frozenset(question.attempts)
         lacking = [
             each
             for each in self._lacking.values()
-            if any(order.chunk.load == question.load for order in each.orders)
-        ]
-        told = StagedTold(question.request, len(lacking))
-        if delivered < question.upto:
-            told = StagedTold(question.request, -1)
-        elif any(each.is_lost for each in lacking):
-            n_lost = sum(each.is_lost for each in lacking)
-            told = StagedTold(
-                question.request,
-                len(lacking),
-                f"nobody who can be asked has the rows of {n_lost} chunks of load {question.load}",
+            if any(
+                order.chunk.load == load.id and _attempt_of(order.chunk) in counting for order in each.orders
             )
-        self._to_send.append((asked.client, told))
+        ]
+        n_lost = sum(each.is_lost for each in lacking)
+        if n_lost:
+            lost = f"nobody who can be asked has the rows of {n_lost} chunks of load {load.id}"
+            return StagedTold(question.request, len(lacking), lost)
+        if lacking or not load.is_closed:
+            return StagedTold(question.request, len(lacking)) if lacking else None
+        return self._say(question, load)
+
+    def _say(self, question: AskStaged, load: Load) -> StagedTold | None:
+        """Say in the order that what counts of a closed load is here; then who asked is told."""
+        have = digest_of(question.attempts)
+        if (self.me, have) in load.have:
+            return StagedTold(question.request, 0)
+        said = self._said.setdefault(load.id, set())
+        if have not in said and len(said) < SAID_MAX:
+            said.add(have)
+            self._to_say.append(HaveLoad(load.id, have))
+        return None
+
+    def take_to_say(self) -> list[HaveLoad]:
+        """Give what is to be said in the order."""
+        to_say, self._to_say = self._to_say, []
+        return to_say
 
     def take_to_send(self) -> list[tuple[ProcessId, Any]]:
         """Give what is to be sent."""
@@ -499,8 +516,12 @@ class Staging:
         """When to ask somebody else, or to let bytes go."""
         return earliest(
             min((each.ask_at_s for each in self._lacking.values()), default=None),
-            min((each.until_s for each in self._kept.values()), default=None),
+            next(iter(self._kept.values())).until_s if self._kept else None,
         )
+
+
+def _attempt_of(chunk: ChunkOrder) -> Attempt:
+    return chunk.partition, chunk.attempt
 
 
 def step_of(

@@ -298,13 +298,15 @@ class Storage:
             self._call_off(client, numbers)
         self._called_off.clear()
         has_questions = bool(self._replica_reads or self._questions or self._weighings)
-        can_enter = bool(self.waiting) and not self.waiting.is_stuck
+        can_enter = bool(self.waiting)
         has_work = can_enter or has_questions or self.copies.has_work or self.pins.has_work
         if has_work and not self._is_busy and not self._out.stop:
             self._out.execute = self._next_cycle()
             self._is_busy, self._busy_since_s = True, now_s
         self.reporter.ledgers.flush(now_s)
         self.staging.flush(now_s, delivered=self.multicast.delivered)
+        for body in self.staging.take_to_say():
+            configure(self.multicast, self.me, body)
         self.copies.need(self.staging.needed())
         self._work_on_copies(now_s)
         is_behind = self._restraint.look(self.waiting.backlog_s, now_s)

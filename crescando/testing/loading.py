@@ -19,9 +19,9 @@ from crescando.client.base import LOAD_REPEAT, LoadEnd, Request, StagedChunk, Wr
 from crescando.engine.partition import ring_positions
 from crescando.engine.ranges import ranges_of_positions
 from crescando.engine.statement import Column, Kind, Shape, encode_parameters
-from crescando.errors import RefusedError
+from crescando.errors import LOAD_PARTLY, RefusedError
 from crescando.roles.completion import Completion
-from crescando.routing.rubberband.messages import AbortLoad, BeginLoad, RenewLoad
+from crescando.routing.rubberband.messages import AbortLoad, BeginLoad, CloseLoad, RenewLoad
 from crescando.schema import DataType
 from crescando.spec import ClusterSpec
 from crescando.testing.checkers import Violations
@@ -299,6 +299,8 @@ class LoadingCluster(ElasticCluster):
     def _end(self, plan: Plan, kind: Any) -> None:
         assert plan.driver is not None
         assert plan.load is not None
+        if kind != "publish":
+            self._configure(plan.driver, "close", CloseLoad(plan.load))
         script = self.clients[plan.driver]
         token, script.next_token = script.next_token, script.next_token + 1
         schema = self.workload.schema
@@ -334,6 +336,9 @@ class LoadingCluster(ElasticCluster):
         elif isinstance(outcome, WriteOutcome):
             plan.is_over = True
             self.count("loads_shown")
+        elif isinstance(outcome, RefusedError) and outcome.reason.startswith(LOAD_PARTLY):
+            self.count("loads_asked_again")
+            self._end(plan, kind)
         elif isinstance(outcome, RefusedError) and outcome.reason == LOAD_REPEAT:
             plan.is_over = True
             self.count("loads_repeated")

@@ -20,6 +20,7 @@ from crescando.roles.load_messages import decode_chunk
 from crescando.routing.rubberband.messages import (
     AbortLoad,
     BeginLoad,
+    CloseLoad,
     CommitLoad,
     ExpireLoad,
     PublishLoad,
@@ -61,6 +62,7 @@ class _Open:
     epoch: int
     write: str
     renewals: int = 0
+    is_closed: bool = False
     chunks: dict[tuple[int, int, int], tuple[Row, ...]] = field(default_factory=dict)
     sealed: tuple[Row, ...] | None = None
 
@@ -101,6 +103,8 @@ class _Reader:
                 self._begin(at, body)
             case RenewLoad(load):
                 self._known(load, "renewed").renewals += 1
+            case CloseLoad(load):
+                self._known(load, "closed").is_closed = True
             case AbortLoad(load) | ExpireLoad(load):
                 self._known(load, "ended")
                 self._drop(load, at)
@@ -121,7 +125,7 @@ class _Reader:
             return
         chunk = decode_chunk(call.parameters)
         load = self.open.get(chunk.load)
-        if load is None or load.sealed is not None:
+        if load is None or load.is_closed:
             return
         place = chunk.partition, chunk.attempt, chunk.chunk
         load.chunks.setdefault(place, self.written.rows[chunk.digest])

@@ -178,7 +178,7 @@ class Model:
         fits = {
             Stage: not load.is_sealed,
             Commit: not load.is_sealed and not is_strict,
-            Seal: not load.is_sealed and is_strict,
+            Seal: is_strict,
             Publish: load.is_sealed,
         }
         return "" if fits[type(work)] else "load"
@@ -197,6 +197,9 @@ class Model:
 
     def _end(self, load: Staged, work: Commit | Seal | Publish, told: Told, position: int) -> None:
         begin, schema = load.begin, self.schemas[load.begin.table]
+        if isinstance(work, Seal) and load.is_sealed:
+            told.affected[LoadCount.RESERVED] = len(load.rows)
+            return
         if not isinstance(work, Publish):
             wins = set(work.winners)
             load.rows = {at: row for at, row in load.rows.items() if (at[0], at[3]) in wins}

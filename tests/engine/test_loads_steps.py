@@ -11,9 +11,11 @@ import pytest
 from crescando.engine.base import Failed, Piece
 from crescando.engine.kv import KvEngine
 from crescando.engine.loads import (
+    ATTEMPT_MAX,
     JOBS_MAX,
     NO_EPOCH,
     NUMBER_MAX,
+    PARTITION_MAX,
     Abort,
     Begin,
     Commit,
@@ -177,6 +179,9 @@ def test_what_is_sealed_cannot_be_born_elsewhere_until_the_load_ends(kind: str) 
     loader.stage("a", (1, "a", 1), (2, "a", 2), (3, "a", 3), (3, "again", 3))
     told = loader.told(Seal("a", "a", NO_EPOCH, ((0, 0),)))
     assert told == {LoadCount.RESERVED: 2, LoadCount.CLASHING: -1, LoadCount.DUPLICATE: -1}
+    assert loader.told(Seal("a", "a", NO_EPOCH, ((0, 0),))) == {LoadCount.RESERVED: 2}, (
+        "whoever was not told asks"
+    )
     for write in (Kind.INSERT, Kind.UPSERT):
         written = loader.insert((2, "b", 2), (1, "b", 1), (4, f"{write}", 4), kind=write)
         causes = {remark.rejection for remark in written.remarks}
@@ -243,7 +248,9 @@ WRONG_HEAP = Column(STRING, np.array([3], np.int32), None, ("a",))
         Begin("b", 1, LoadWrite.UPDATE, LoadRule.KEEP, (0,), "j"),
         Stage("a", 0, 0, 0, ()),
         Stage("a", -1, 0, 0, ROW),
-        Stage("a", 0, NUMBER_MAX + 1, 0, ROW),
+        Stage("a", 0, ATTEMPT_MAX + 1, 0, ROW),
+        Stage("a", PARTITION_MAX + 1, 0, 0, ROW),
+        Stage("a", 0, 0, NUMBER_MAX + 1, ROW),
         Stage("a", 0, 0, 0, (ROW[1], ROW[0], ROW[2])),
         Stage("a", 0, 0, 0, (ROW[0], WRONG_HEAP, ROW[2])),
         Stage("a", 0, 0, 0, (as_column(INT64, [1, 2]), *ROW[1:])),
@@ -272,7 +279,7 @@ def test_a_step_at_the_wrong_time_says_so(kind: str) -> None:
     assert loader.refused(Publish("a", "a", NO_EPOCH)) == "load"
     loader.told(Seal("a", "a", NO_EPOCH, ()))
     assert loader.refused(Stage("a", 0, 0, 0, ROW)) == "load"
-    assert loader.refused(Seal("a", "a", NO_EPOCH, ())) == "load"
+    assert loader.told(Seal("a", "a", NO_EPOCH, ())) == {}
     assert loader.told(Publish("a", "a", NO_EPOCH)) == {}
     assert loader.refused(Publish("a", "a", NO_EPOCH)) == "repeat"
     assert loader.refused(Begin("b", 1, LoadWrite.INSERT, LoadRule.FAIL, (0,), "a")) == "repeat"

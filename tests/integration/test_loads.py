@@ -6,6 +6,7 @@ import pickle
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ import pytest
 import crescando
 from crescando import ColumnDef, DataType, LoadOutcome, LoadTicket, PartReceipt, TableSchema, col
 from crescando.certificates import Authority
+from crescando.client.base import Pending, Request
 from crescando.cluster import Cluster
+from crescando.engine.statement import Kind, Shape
 from crescando.errors import (
     ClosedError,
     LoadConflictError,
@@ -24,6 +27,9 @@ from crescando.errors import (
     UnknownColumnError,
     UnknownTableError,
 )
+from crescando.roles.load_messages import ChunkOrder, encode_chunk
+from crescando.routing.rubberband.messages import CloseLoad, CommitLoad, Winner
+from crescando.types import FULL_RING
 from tests.integration.test_failures import wait_for
 
 SCHEMA = TableSchema(
@@ -382,3 +388,29 @@ def test_a_closed_store_loads_nothing() -> None:
     ):
         with pytest.raises(ClosedError):
             call()
+
+
+def test_a_client_that_ends_a_load_whose_bytes_nobody_has_holds_up_nobody(
+    store: crescando.Store[Cluster],
+) -> None:
+    liar = store.session("liar")
+    backend: Any = liar._desk.backend
+    load = liar.begin_load("seats", job="lies", rule="keep")
+    chunk = ChunkOrder(load.ticket.load, 0, 7, 0, 5, bytes(16), (FULL_RING,), ())
+    schema = store.table("seats").schema
+    request = Request(
+        Shape(Kind.UPDATE, schema.id, schema.version), (), (FULL_RING,), order=encode_chunk(chunk)
+    )
+    backend.submit(request, Pending())
+    commit = CommitLoad(load.ticket.load, schema.id, "lies", -1, (Winner(0, 7, 1, 5),))
+    for end in (commit, CloseLoad(load.ticket.load), commit):
+        ordered = backend.order(end, lambda number: None)
+        if end is commit:
+            with pytest.raises(RefusedError, match="said that he has all of the load"):
+                ordered.result(SECONDS)
+    # All that comes behind is executed.
+    store.table("seats").insert(rows(range(3))).result()
+    assert keys(store) == [0, 1, 2]
+    with store.begin_load("seats", job="honest", rule="keep") as honest:
+        assert honest.commit([staged(store, honest.ticket, 0, rows(range(5)))]).inserted == 2
+    load.abort()

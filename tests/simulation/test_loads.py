@@ -18,7 +18,6 @@ from crescando.engine.scan import ScanEngine
 from crescando.errors import InvariantError
 from crescando.roles import staging
 from crescando.roles.beside import Beside
-from crescando.roles.gates import OPEN
 from crescando.roles.orphans import Orphans
 from crescando.roles.staging import Staging
 from crescando.routing.rubberband.loads import Loads
@@ -86,7 +85,7 @@ def order_before_the_bytes_are_there(patch: pytest.MonkeyPatch) -> None:
             step.done.add(peer)
 
     patch.setattr(Beside, "_on_said", hasty)
-    patch.setattr(Staging, "_gate", lambda self, load: OPEN)
+    patch.setattr(Loads, "check_held", lambda self, body, holders: None)
     patch.setattr(Staging, "_ask", lambda self, digest, lacking: setattr(lacking, "ask_at_s", 1e9))
 
 

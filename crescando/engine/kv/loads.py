@@ -34,7 +34,7 @@ from crescando.engine.loads import (
     Stage,
 )
 from crescando.engine.partition import ring_positions
-from crescando.engine.records import Records, Refused, Rejected, check_stage, place, tell
+from crescando.engine.records import Records, Refused, Rejected, check_stage, part_of, place, tell
 from crescando.engine.statement import Column
 from crescando.engine.validate import validate_staged
 from crescando.engine.values import to_column
@@ -268,7 +268,7 @@ class KvLoads:
         positions = ring_positions(schema, given[schema.column(schema.partition_key).id]).tolist()
         lists = {column_id: column.to_list() for column_id, column in given.items()}
         for row, ring in enumerate(positions):
-            at = place(work.partition, work.attempt), place(work.chunk, row), ring
+            at = part_of(work.partition, work.attempt), place(work.chunk, row), ring
             if not lies_in(ring, self._arcs):
                 continue
             if at in hidden.rows:
@@ -288,8 +288,13 @@ class KvLoads:
     def _show(self, work: Commit | Seal | Publish, position: int, shares: _Shares) -> None:
         load, _ = self._records.to_end(work, self._schema)
         table, hidden = self._tables[load.begin.table], self._hidden[work.load]
+        if isinstance(work, Seal) and load.sealed_at >= 0:
+            # Whoever sealed it was not told.
+            for at in hidden.rows:
+                shares.add(LoadCount.RESERVED, self._arc_of(at))
+            return
         if not isinstance(work, Publish):
-            winners = {place(partition, attempt) for partition, attempt in work.winners}
+            winners = {part_of(*winner) for winner in work.winners}
             hidden.keep(at for at in hidden.rows if at[0] in winners)
         if isinstance(work, Seal):
             self._seal(table, hidden, shares)

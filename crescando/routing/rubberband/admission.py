@@ -13,7 +13,7 @@ reconfigure            clients with the right to administer (a router that
                        supers, planned for the present layout
 ready                  the receiver of a copy under way
 drop                   such clients, supers, and who sends or receives in a change
-steps of loads         clients; that a load is over supers
+steps of loads         clients; that a lease is over supers, that a load is here storage processes
 pin                    clients, of tables that exist
 =====================  ====================================================
 

@@ -55,7 +55,7 @@ from crescando.schema import TableSchema
 from crescando.types import FULL_RING, KeyRange, LoadId, MessageKind, ProcessId, Scope
 
 
-class _Encoded(msgspec.Struct, frozen=True, array_like=True, tag="rubberband/5"):
+class _Encoded(msgspec.Struct, frozen=True, array_like=True, tag="rubberband/6"):
     """The canonical form of a configuration: sets as sorted tuples."""
 
     clients: tuple[ProcessId, ...]
@@ -392,6 +392,8 @@ class Rubberband:
             if isinstance(outcome, Refusal):
                 # Some owner may come back without whatever it is sent now.
                 raise Refusal(outcome.reason)
+            if not isinstance(body, PublishLoad):
+                self.loads.check_held(body, outcome)
         return body
 
     def _transition(self, message: Message) -> tuple[Self, frozenset[ProcessId]]:

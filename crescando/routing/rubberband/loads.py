@@ -19,18 +19,21 @@ overwrite                         the table consists of these rows, and no other
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
 import msgspec
 
-from crescando.errors import LOAD_GONE
+from crescando.errors import LOAD_GONE, LOAD_PARTLY
 from crescando.routing.base import Refusal
 from crescando.routing.rubberband.messages import (
     AbortLoad,
     BeginLoad,
+    CloseLoad,
     CommitLoad,
     ExpireLoad,
+    HaveLoad,
     LoadMessage,
     PublishLoad,
     RenewLoad,
@@ -38,7 +41,7 @@ from crescando.routing.rubberband.messages import (
     Winner,
 )
 from crescando.schema import TableSchema
-from crescando.types import AT_COMMIT, NAMELESS, LoadId
+from crescando.types import AT_COMMIT, NAMELESS, LoadId, ProcessId
 
 WRITES = ("insert", "upsert", "update", "delete", "overwrite")
 RULES = ("fail", "keep", "replace")
@@ -57,13 +60,19 @@ asks for one, and they must not displace any that can come again."""
 NAME_MAX = 200
 """Characters of a job's name."""
 
-NUMBER_MAX = (1 << 31) - 1
-"""Of partitions and attempts."""
+PARTITION_MAX = (1 << 20) - 1
+ATTEMPT_MAX = (1 << 42) - 1
+"""What engines take for partitions and attempts."""
 
 WINNERS_MAX = 1 << 16
 """Partitions of one load."""
 
 LEASE_MS_MAX = 30 * 24 * 3_600_000
+
+_ENCODER = msgspec.msgpack.Encoder()
+
+_SENDERS: dict[type, str] = {ExpireLoad: "super", HaveLoad: "storage"}
+"""Which role orders what clients do not."""
 
 
 class Load(msgspec.Struct, frozen=True, array_like=True):
@@ -80,7 +89,12 @@ class Load(msgspec.Struct, frozen=True, array_like=True):
     lease_ms : int
     renewals : int
         How often the lease began anew.
-    is_sealed : bool
+    sealed : bytes
+        The digest of the attempts that a seal has named; empty if it is not sealed.
+    is_closed : bool
+        Whether nothing more can be staged.
+    have : tuple of (ProcessId, bytes)
+        Who has said that he has all of which attempts, by their digest.
     """
 
     id: LoadId
@@ -92,7 +106,14 @@ class Load(msgspec.Struct, frozen=True, array_like=True):
     columns: tuple[int, ...]
     lease_ms: int
     renewals: int = 0
-    is_sealed: bool = False
+    sealed: bytes = b""
+    is_closed: bool = False
+    have: tuple[tuple[ProcessId, bytes], ...] = ()
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether its keys are reserved."""
+        return bool(self.sealed)
 
 
 class LoadOrder(msgspec.Struct, frozen=True):
@@ -159,7 +180,7 @@ class Loads(msgspec.Struct, frozen=True, array_like=True):
         Refusal
             Naming the cause.
         """
-        if (role != "client") != isinstance(body, ExpireLoad):
+        if role != _SENDERS.get(type(body), "client"):
             raise Refusal(f"a {role} may not order {type(body).__name__}")
         known = {table.id: table for table in tables}
         match body:
@@ -171,7 +192,10 @@ class Loads(msgspec.Struct, frozen=True, array_like=True):
             case ExpireLoad(load, renewals):
                 if self._open(load).renewals != renewals:
                     raise Refusal("the load's lease was renewed")
-            case RenewLoad(load) | AbortLoad(load):
+            case HaveLoad(load):
+                if not self._open(load).is_closed:
+                    raise Refusal(f"load {load} is not closed")
+            case RenewLoad(load) | AbortLoad(load) | CloseLoad(load):
                 self._open(load)
 
     def _open(self, load: LoadId) -> Load:
@@ -179,6 +203,25 @@ class Loads(msgspec.Struct, frozen=True, array_like=True):
         if found is None:
             raise Refusal(f"{LOAD_GONE}: {load}")
         return found
+
+    def check_held(self, body: CommitLoad | SealLoad, holders: Iterable[ProcessId]) -> None:
+        """Refuse the end of a load of which somebody may lack something.
+
+        So nobody has to wait for bytes where the end is executed: that they are all there was decided in the
+        order, for everybody.
+
+        Raises
+        ------
+        Refusal
+            Naming who has not said that he has all of it.
+        """
+        if self.is_repeat(body.table, body.job, body.epoch):
+            return
+        wanted = digest_of(winner[:2] for winner in body.winners)
+        have = {process for process, attempts in self._open(body.load).have if attempts == wanted}
+        lacking = sorted(set(holders) - have)
+        if lacking:
+            raise Refusal(f"{LOAD_PARTLY}: {', '.join(map(str, lacking))}")
 
     def _check_begin(self, body: BeginLoad, table: TableSchema | None) -> None:
         if table is None:
@@ -194,7 +237,8 @@ class Loads(msgspec.Struct, frozen=True, array_like=True):
         if body.write != "insert" and not table.primary_key and body.write != "overwrite":
             raise Refusal(f"table {table.name!r} has no primary key to {body.write} by")
         _check_columns(body.columns, table)
-        if len(self.open) >= LOADS_MAX:
+        n_left = sum(not _is_before(load, body) for load in self.open)
+        if n_left >= LOADS_MAX and not self.is_repeat(body.table, body.job, body.epoch):
             raise Refusal(f"{LOADS_MAX} loads are open; commit or abort some")
 
     def _check_end(
@@ -210,16 +254,17 @@ class Loads(msgspec.Struct, frozen=True, array_like=True):
             if not load.is_sealed:
                 raise Refusal(f"load {load.id} is not sealed")
             return
-        if load.is_sealed:
-            raise Refusal(f"load {load.id} is sealed; publish or abort it")
+        attempts = digest_of(winner[:2] for winner in body.winners)
+        if load.is_sealed and not (isinstance(body, SealLoad) and load.sealed == attempts):
+            raise Refusal(f"load {load.id} is sealed, with other attempts; publish or abort it")
         if isinstance(body, SealLoad) != (load.write == "insert" and load.rule == "fail"):
             raise Refusal("loads by the rule 'fail' are sealed and published, all others committed")
         partitions = [winner.partition for winner in body.winners]
         if len(partitions) > WINNERS_MAX or partitions != sorted(set(partitions)):
             raise Refusal(f"a load has at most {WINNERS_MAX} partitions, each named once, in order")
-        if any(not 0 <= number <= NUMBER_MAX for winner in body.winners for number in winner[:2]):
+        if any(not _is_attempt(*winner[:2]) for winner in body.winners):
             # An engine would refuse it, and keep for ever what is over here.
-            raise Refusal(f"partitions and attempts are numbers from 0 to {NUMBER_MAX}")
+            raise Refusal(f"partitions are numbers up to {PARTITION_MAX}, attempts up to {ATTEMPT_MAX}")
 
     def after(self, body: LoadMessage, at: LoadId) -> Loads:
         """Give the loads after a message that takes effect."""
@@ -230,41 +275,49 @@ class Loads(msgspec.Struct, frozen=True, array_like=True):
                 load = Load(
                     at, body.table, body.job, body.epoch, body.write, body.rule, body.columns, body.lease_ms
                 )
-                return Loads((*self._others(load), load), self.jobs)
+                others = (each for each in self.open if not _is_before(each, body))
+                return self._opened(*others, load)
             case RenewLoad(wanted):
-                return self._with(wanted, is_sealed=None)
+                return self._changed(wanted, is_renewed=True)
             case SealLoad(wanted) if not self.is_repeat(body.table, body.job, body.epoch):
-                return self._with(wanted, is_sealed=True)
+                sealed = digest_of(winner[:2] for winner in body.winners)
+                return self._changed(wanted, is_renewed=True, sealed=sealed)
+            case CloseLoad(wanted):
+                return self._changed(wanted, is_closed=True)
+            case HaveLoad(wanted, attempts):
+                have = self._open(wanted).have
+                said = at.sender, attempts
+                return self if said in have else self._changed(wanted, have=(*have, said))
             case AbortLoad(wanted) | ExpireLoad(wanted) | SealLoad(wanted):
-                return Loads(tuple(load for load in self.open if load.id != wanted), self.jobs)
+                return self._opened(*(load for load in self.open if load.id != wanted))
             case CommitLoad() | PublishLoad():
                 return self._committed(body)
 
-    def _with(self, wanted: LoadId, *, is_sealed: bool | None) -> Loads:
-        changed = (
-            load
-            if load.id != wanted
-            else msgspec.structs.replace(
-                load,
-                renewals=load.renewals + 1,
-                is_sealed=load.is_sealed if is_sealed is None else is_sealed,
+    def _opened(self, *loads: Load) -> Loads:
+        """Give the same with other open loads."""
+        return Loads(loads, self.jobs)
+
+    def _changed(self, wanted: LoadId, *, is_renewed: bool = False, **changes: Any) -> Loads:
+        """Give the same with one load changed, whose lease may begin anew."""
+        return self._opened(
+            *(
+                load
+                if load.id != wanted
+                else msgspec.structs.replace(load, renewals=load.renewals + is_renewed, **changes)
+                for load in self.open
             )
-            for load in self.open
         )
-        return Loads(tuple(changed), self.jobs)
 
     def _committed(self, body: CommitLoad | PublishLoad) -> Loads:
-        others = tuple(load for load in self.open if load.id != body.load)
+        others = self._opened(*(load for load in self.open if load.id != body.load))
         load = self.find(body.load)
         if load is None or self.is_repeat(body.table, body.job, body.epoch):
-            return Loads(others, self.jobs)
+            return others
         load = _named(load, body)
-        jobs = [job for job in self.jobs if job[:2] != (load.table, load.job)]
-        jobs.append((load.table, load.job, load.epoch))
-        return Loads(tuple(each for each in others if not _is_older(each, load)), _remembered(jobs))
-
-    def _others(self, load: Load) -> Iterator[Load]:
-        return (each for each in self.open if not _is_older(each, load))
+        job = load.table, load.job, load.epoch
+        jobs = (*(known for known in self.jobs if known[:2] != job[:2]), job)
+        left = tuple(each for each in others.open if not _is_before(each, load))
+        return Loads(left, _remembered(jobs))
 
     def orders(self, body: object, after: Loads) -> tuple[LoadOrder, ...]:
         """Give what a message did to loads, given those after it."""
@@ -304,7 +357,7 @@ def _named(load: Load, end: CommitLoad | SealLoad | PublishLoad) -> Load:
     return msgspec.structs.replace(load, job=end.job, epoch=end.epoch)
 
 
-def _is_older(load: Load, than: Load) -> bool:
+def _is_before(load: Load, than: Load | BeginLoad) -> bool:
     """Say whether a load is one of the same job, up to its epoch."""
     return (load.table, load.job) == (than.table, than.job) and load.epoch <= than.epoch
 
@@ -315,6 +368,15 @@ def _remembered(jobs: Sequence[tuple[int, str, int]]) -> tuple[tuple[int, str, i
     named = [job for job in jobs if not job[1].startswith(NAMELESS)]
     kept = {*named[-JOBS_MAX:], *nameless[-NAMELESS_MAX:]}
     return tuple(job for job in jobs if job in kept)
+
+
+def _is_attempt(partition: int, attempt: int) -> bool:
+    return 0 <= partition <= PARTITION_MAX and 0 <= attempt <= ATTEMPT_MAX
+
+
+def digest_of(attempts: Iterable[tuple[int, int]]) -> bytes:
+    """Give what tells some attempts from others, each a partition and an attempt at it, by partition."""
+    return hashlib.blake2b(_ENCODER.encode(list(attempts)), digest_size=16).digest()
 
 
 def _check_columns(columns: tuple[int, ...], table: TableSchema) -> None:

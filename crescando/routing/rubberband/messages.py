@@ -149,6 +149,26 @@ class RenewLoad(msgspec.Struct, frozen=True, array_like=True, tag="renew_load"):
     load: LoadId
 
 
+class CloseLoad(msgspec.Struct, frozen=True, array_like=True, tag="close_load"):
+    """Nothing more is staged for a load: its end is to come, and whoever holds it looks what he has."""
+
+    load: LoadId
+
+
+class HaveLoad(msgspec.Struct, frozen=True, array_like=True, tag="have_load"):
+    """A storage process has all that was staged by some attempts of a load that is closed, bytes and all.
+
+    Attributes
+    ----------
+    load : LoadId
+    attempts : bytes
+        Their digest; see `loads.digest_of`.
+    """
+
+    load: LoadId
+    attempts: bytes
+
+
 class Winner(NamedTuple):
     """The attempt at a partition of a load that counts."""
 
@@ -225,7 +245,17 @@ class Denied(msgspec.Struct, frozen=True, array_like=True, tag="denied"):
 
 CatalogMessage = CreateTable | DropTable | AddColumn | DropColumn
 KeyspaceMessage = Reconfigure | Ready | DropChange
-LoadMessage = BeginLoad | RenewLoad | CommitLoad | SealLoad | PublishLoad | AbortLoad | ExpireLoad
+LoadMessage = (
+    BeginLoad
+    | RenewLoad
+    | CloseLoad
+    | HaveLoad
+    | CommitLoad
+    | SealLoad
+    | PublishLoad
+    | AbortLoad
+    | ExpireLoad
+)
 ConfigMessage = Join | Leave | Suspect | Trust | CatalogMessage | KeyspaceMessage | LoadMessage | Pin | Denied
 
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")

@@ -8,11 +8,13 @@ import pytest
 
 from crescando.routing.base import Refusal
 from crescando.routing.rubberband import loads as loads_module
-from crescando.routing.rubberband.loads import NO_LOADS, Loads
+from crescando.routing.rubberband.loads import NO_LOADS, Loads, digest_of
 from crescando.routing.rubberband.messages import (
     BeginLoad,
+    CloseLoad,
     CommitLoad,
     ExpireLoad,
+    HaveLoad,
     PublishLoad,
     RenewLoad,
     SealLoad,
@@ -65,8 +67,8 @@ def test_a_load_that_may_fail_is_sealed_once_and_published() -> None:
     with pytest.raises(Refusal, match="sealed and published"):
         ordered(loads, CommitLoad(AT, 7, "j", 0, ()))
     sealed = ordered(loads, SealLoad(AT, 7, "j", 0, ()))
-    with pytest.raises(Refusal, match="is sealed"):
-        ordered(sealed, SealLoad(AT, 7, "j", 0, ()))
+    with pytest.raises(Refusal, match="sealed, with other attempts"):
+        ordered(sealed, SealLoad(AT, 7, "j", 0, (Winner(0, 4, 1, 10),)))
     assert ordered(sealed, PublishLoad(AT, 7, "j", 0)).jobs == ((7, "j", 0),)
 
 
@@ -77,9 +79,9 @@ def test_partitions_are_named_once_and_in_order(partitions: tuple[int, ...]) -> 
         ordered(ordered(NO_LOADS, begin()), CommitLoad(AT, 7, "j", 0, winners))
 
 
-@pytest.mark.parametrize("winner", [(-1, 0), (1 << 31, 0), (0, -1), (0, 1 << 31)])
+@pytest.mark.parametrize("winner", [(-1, 0), (1 << 20, 0), (0, -1), (0, 1 << 42)])
 def test_a_winner_that_no_engine_takes_ends_no_load(winner: tuple[int, int]) -> None:
-    with pytest.raises(Refusal, match="numbers from 0"):
+    with pytest.raises(Refusal, match="partitions are numbers up to"):
         ordered(ordered(NO_LOADS, begin()), CommitLoad(AT, 7, "j", 0, (Winner(*winner, 1, 1),)))
 
 
@@ -111,3 +113,50 @@ def test_a_table_that_goes_takes_its_loads_and_jobs_along() -> None:
 
     assert loads.without_tables((TABLE,)) is loads
     assert loads.without_tables(()) == NO_LOADS
+
+
+def test_a_load_is_sealed_again_with_the_same_attempts_only() -> None:
+    winners = (Winner(0, 4, 1, 10),)
+    sealed = ordered(ordered(NO_LOADS, begin("fail")), SealLoad(AT, 7, "j", 0, winners))
+    again = ordered(sealed, SealLoad(AT, 7, "j", 0, winners))
+
+    assert [order.kind for order in sealed.orders(SealLoad(AT, 7, "j", 0, winners), again)] == ["seal"]
+    assert again.open[0].sealed == sealed.open[0].sealed
+    with pytest.raises(Refusal, match="sealed, with other attempts"):
+        ordered(again, SealLoad(AT, 7, "j", 0, (Winner(0, 5, 1, 10),)))
+    assert ordered(again, PublishLoad(AT, 7, "j", 0)).jobs == ((7, "j", 0),)
+
+
+def test_where_no_more_can_be_open_a_job_may_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loads_module, "LOADS_MAX", 1)
+    loads = ordered(NO_LOADS, begin())
+    with pytest.raises(Refusal, match="1 loads are open"):
+        ordered(loads, begin(job="other"), LoadId(CLIENT, 2))
+    assert [load.id.number for load in ordered(loads, begin(), LoadId(CLIENT, 3)).open] == [3]
+
+
+STORAGES = tuple(ProcessId("storage", f"s{number}") for number in range(3))
+
+
+def test_a_load_ends_when_everybody_who_holds_it_has_said_that_he_has_all_of_it() -> None:
+    def said(loads: Loads, who: ProcessId, attempt: int = 4) -> Loads:
+        return ordered(loads, HaveLoad(AT, digest_of([(0, attempt)])), LoadId(who, 5), role="storage")
+
+    loads = ordered(NO_LOADS, begin())
+    commit = CommitLoad(AT, 7, "j", 0, (Winner(0, 4, 1, 10),))
+    with pytest.raises(Refusal, match="not closed"):
+        said(loads, STORAGES[0])
+    loads = ordered(loads, CloseLoad(AT))
+    assert ordered(loads, CloseLoad(AT)) == loads
+    with pytest.raises(Refusal, match="may not order"):
+        ordered(loads, HaveLoad(AT, digest_of([(0, 4)])))
+    loads = said(said(said(loads, STORAGES[0]), STORAGES[1], attempt=5), STORAGES[2])
+    with pytest.raises(Refusal, match=r"storage/s1#0$"):
+        loads.check_held(commit, STORAGES)
+    loads = said(loads, STORAGES[1])
+    loads.check_held(commit, STORAGES)
+    assert said(loads, STORAGES[1]) == loads
+    with pytest.raises(Refusal, match="all of the load"):
+        loads.check_held(CommitLoad(AT, 7, "j", 0, (Winner(0, 6, 1, 10),)), STORAGES)
+    committed = ordered(loads, commit)
+    committed.check_held(commit, STORAGES)
