@@ -167,13 +167,16 @@ def rank_keys(value: Value) -> NDArray[Any]:
 
 
 def value_keys(value: Value) -> NDArray[Any]:
-    """Give the order keys of numbers, or the codes of texts, as contiguous integers of any width."""
+    """Give the order keys of numbers, or the codes of texts, as contiguous integers of any width.
+
+    Compiled kernels take no array that may not be written, as stretched ones are.
+    """
     data = value.data
     if data.dtype.kind == "f":
         data = float_keys(data)
     elif data.dtype.kind == "b":
         data = np.ascontiguousarray(data).view(np.uint8)
-    return np.ascontiguousarray(data)
+    return np.require(data, requirements=("C", "W"))
 
 
 def bounds(access: Access, table: Table, constants: Constants) -> tuple[I64, I64, I64]:

@@ -33,6 +33,7 @@ from crescando.engine.values import (
     new_pool,
     raised,
     recode,
+    stretched,
 )
 from crescando.schema import DataType
 
@@ -126,7 +127,7 @@ def _in(term: Apply, frame: Frame) -> Value:
     if value.valid is not None:
         known = np.where(value.valid, known, empty[frame.operations])
         found = found & value.valid
-    return Value(BOOL, found, np.broadcast_to(known, found.shape), value.error)
+    return Value(BOOL, found, stretched(known, found.shape), value.error)
 
 
 def _is_null(term: Apply, values: list[Value]) -> Value:
@@ -304,8 +305,7 @@ def _nullif(term: Apply, values: list[Value]) -> Value:
     if right.valid is not None:
         same = same & right.valid
     valid = both_valid(left.valid, ~same)
-    data = np.broadcast_to(left.data, same.shape)
-    return Value(term.type, data, valid, error, left.pool)
+    return Value(term.type, stretched(left.data, same.shape), valid, error, left.pool)
 
 
 def _case(term: Apply, frame: Frame) -> Value:
@@ -368,7 +368,7 @@ class _Chosen:
         shape = np.broadcast_shapes(self._data.shape, self._valid.shape, self._error.shape)
         valid = None if self._valid.all() else self._valid
         error = self._error if self._error.any() else None
-        return Value(self._kind, np.broadcast_to(self._data, shape), valid, error, self._pool)
+        return Value(self._kind, stretched(self._data, shape), valid, error, self._pool)
 
 
 _SPECIAL: dict[str, Callable[[Apply, Frame], Value]] = {

@@ -80,9 +80,9 @@ class Value:
             return self
         return Value(
             self.type,
-            np.broadcast_to(self.data, n),
-            None if self.valid is None else np.broadcast_to(self.valid, n),
-            None if self.error is None else np.broadcast_to(self.error, n),
+            stretched(self.data, (n,)),
+            None if self.valid is None else stretched(self.valid, (n,)),
+            None if self.error is None else stretched(self.error, (n,)),
             self.pool,
         )
 
@@ -105,6 +105,11 @@ class Value:
         if self.error is not None:
             known = known & (self.error == 0)
         return known
+
+
+def stretched(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Give an array as it is if it has a shape, else a view that repeats it and may not be written."""
+    return array if array.shape == shape else np.broadcast_to(array, shape)
 
 
 def both_valid(left: Mask | None, right: Mask | None) -> Mask | None:

@@ -14,6 +14,7 @@ from crescando.engine.kv import KvEngine
 from crescando.engine.statement import Apply, Kind, Operation, Shape, Term
 from crescando.schema import DataType
 from crescando.types import FULL_RING
+from tests.engine.compiled import using
 from tests.engine.differential import Shares
 from tests.engine.reports import reports
 from tests.engine.test_differential import play
@@ -140,7 +141,29 @@ def terms(bench: Bench) -> dict[str, Callable[[], tuple[Term, DataType, list[Any
         "moved": lambda: (apply("date_add", d, par(1, INT64)), DATE, [100, 120, 199]),
         "truth": lambda: (apply("is_null", x), BOOL, [True, False]),
         "case": lambda: (apply("case", apply(">", x, par(1, FLOAT64)), n, n), INT64, [3, 5]),
+        "coalesce": lambda: (apply("coalesce", n, par(1, INT64)), INT64, [3, 5]),
+        "nullif": lambda: (apply("nullif", n, par(1, INT64)), INT64, [3, 5]),
     }
+
+
+@pytest.mark.parametrize("chosen", ["numpy", "numba"])
+@pytest.mark.parametrize("name", ["quotient", "case", "coalesce", "nullif"])
+def test_any_term_serves_on_any_kernels(
+    bench: Bench, name: str, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled kernels refuse arrays that may not be written, and some terms share what they are given."""
+    term, kind, constants = terms(bench)[name]()
+    shape = bench.read_shape(Apply("=", (term, par(0, kind)), BOOL), "k")
+    inner = {"quotient": 100, "case": 1.5}.get(name, 4)
+    operations = [bench.operation(shape, constants[place % len(constants)], inner) for place in range(12)]
+    sizes = counted(monkeypatch)
+
+    with using(chosen) as used:
+        assert used == chosen
+        found = told(bench, operations)
+
+    assert sizes
+    assert found == told(on_dictionaries(bench), operations)
 
 
 @pytest.mark.parametrize("name", ["quotient", "decimal", "cast", "year", "moved", "truth", "case"])
