@@ -22,7 +22,7 @@ demo: $(READY)
 # Types are checked on one core while the kernels are compiled on the other.
 test: $(READY)
 	$(MAKE) -j 2 lint kernels
-	CRESCANDO_ELASTIC_SEEDS=$${CRESCANDO_ELASTIC_SEEDS:-30} $(PYTEST)
+	CRESCANDO_ELASTIC_SEEDS=$${CRESCANDO_ELASTIC_SEEDS:-20} $(PYTEST)
 
 quick: $(READY)
 	$(PYTEST) -m "not slow and not simulation and not differential and not spark"

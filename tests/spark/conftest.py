@@ -66,7 +66,7 @@ def _missing() -> str:
     return "" if found.grade == "good" else f"{found.text}; {found.mend}"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two cores, loopback only, nothing printed; tasks are tried three times."""
     from pyspark.sql import SparkSession
@@ -106,7 +106,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     made.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of an authority."""
     from crescando.certificates import Authority
@@ -116,7 +116,7 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def store(certs: Path) -> Iterator[Store[Cluster]]:
     """A store whose tables the tests share; each test makes its own ones."""
     import crescando
@@ -128,7 +128,7 @@ def store(certs: Path) -> Iterator[Store[Cluster]]:
         yield store
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def at(store: Store[Cluster], certs: Path) -> dict[str, str]:
     """The options that lead to the store, and give it the time that a busy machine takes."""
     return {"url": store.serve(tls=certs), "tls": str(certs), "timeout_s": str(PATIENCE_S)}
