@@ -103,6 +103,8 @@ class Framer:
         if self._pieces:
             self._add(data)
             if self._n_kept < self._n_wanted:
+                if self._n_wanted == HEADER_BYTES:
+                    self._check_begin(b"".join(self._pieces))
                 return
             data = b"".join(self._pieces)
             self._pieces.clear()
@@ -124,9 +126,13 @@ class Framer:
                 return
             at = stop
         if at < end:
-            if not data.startswith(MAGIC_BYTES[: end - at], at):
-                raise self._fault_of(data[at:], 0, 0)
+            self._check_begin(data[at:])
             self._keep(data[at:], HEADER_BYTES)
+
+    def _check_begin(self, begin: bytes) -> None:
+        """See that what came of a header is the begin of one: a stranger is known by its first bytes."""
+        if not begin.startswith(MAGIC_BYTES[: len(begin)]):
+            raise self._fault_of(begin, 0, 0)
 
     def _keep(self, rest: bytes, n_wanted: int) -> None:
         self._n_kept, self._n_wanted = 0, n_wanted
