@@ -7,12 +7,11 @@ nearest, so that no setting is ever silently without effect.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import tomllib
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from crescando.assembly import Names
 from crescando.errors import SpecError, nearest_name
 from crescando.spec import ClusterSpec
 from crescando.transport.addresses import parse_address
+from crescando.transport.handshake import SocketLimits
 from crescando.transport.identity import is_name
 from crescando.types import ProcessId
 
@@ -101,6 +101,8 @@ class ClusterFile:
         inside a container, ``0.0.0.0``. Empty otherwise.
     meter : bool
         Whether each node counts the CPU time of its layers, for one or two percent of it.
+    network : SocketLimits
+        Bounds of each node's transport.
     """
 
     path: Path
@@ -111,6 +113,7 @@ class ClusterFile:
     restart: bool
     listen: str = ""
     meter: bool = False
+    network: SocketLimits = field(default_factory=SocketLimits)
 
     def seat(self, node: str) -> Seat:
         """Give a process by name.
@@ -152,7 +155,7 @@ def read_cluster_file(path: Path | str) -> ClusterFile:
 
 
 def _made(path: Path, tables: Mapping[str, Any]) -> ClusterFile:
-    known = ("cluster", *_KINDS, "addresses", *_PARTS)
+    known = ("cluster", *_KINDS, "addresses", "network", *_PARTS)
     for name, table in tables.items():
         if name not in known:
             raise SpecError(f"there is no table [{name}]{_or(name, known)}; there are {', '.join(known)}")
@@ -184,7 +187,17 @@ def _made(path: Path, tables: Mapping[str, Any]) -> ClusterFile:
         restart=cluster.get("restart", True),
         listen=cluster.get("listen", ""),
         meter=cluster.get("meter", False),
+        network=_network(tables.get("network", {})),
     )
+
+
+def _network(table: Mapping[str, Any]) -> SocketLimits:
+    limits = replace(SocketLimits(), **_checked("network", table, _types_of(SocketLimits())))
+    for key in fields(limits):
+        value = getattr(limits, key.name)
+        if not value > 0:
+            raise SpecError(f"network.{key.name} must be greater than 0, not {value!r}")
+    return limits
 
 
 def _spec(
@@ -194,8 +207,7 @@ def _spec(
     parts = {}
     for part, name in defaults.items():
         default = getattr(ClusterSpec(), name)
-        types = {field.name: _TYPES.get(str(field.type), str) for field in dataclasses.fields(default)}
-        parts[name] = dataclasses.replace(default, **_checked(part, tables[part], types))
+        parts[name] = replace(default, **_checked(part, tables[part], _types_of(default)))
     with warnings.catch_warnings():
         # A file is read by many commands; its writer is told once, by `doctor`.
         warnings.simplefilter("ignore")
@@ -209,6 +221,11 @@ def _spec(
             scan_threads=groups["storages"].get("scan_threads", 1),
             **parts,
         )
+
+
+def _types_of(part: Any) -> dict[str, type]:
+    """Give the keys of a table that sets a part, and what each takes."""
+    return {key.name: _TYPES.get(str(key.type), str) for key in fields(part)}
 
 
 def _seats(

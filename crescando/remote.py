@@ -180,7 +180,9 @@ class RemoteCluster(Administration):
         self._book.learn(Place(NODE, node.node, *address) for node in nodes)
         self._nodes = nodes
         if not await self._refresh():
-            raise SessionRefusedError(str(nodes[0]), "it knows no router that takes part", False)
+            fault = self._transport.error_of(nodes[0])
+            why = fault.reason if fault is not None else "it knows no router that takes part"
+            raise SessionRefusedError(str(nodes[0]), why, fault is not None and fault.is_permanent)
         return self._described
 
     async def _refresh(self) -> bool:

@@ -114,6 +114,7 @@ class Node:
             codec=(wire.encode, wire.decoder_for),
             locate=self._locate,
             cluster=self.file.name,
+            limits=self.file.network,
             credentials=credentials,
         )
 

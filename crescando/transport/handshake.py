@@ -56,6 +56,12 @@ class SocketLimits:
     half_open_max, half_open_of_address_max : int
         Connections that have not become a session: in all, and from one address.
         Above it the oldest one makes room, so that whoever is quick gets in.
+    sessions_of_certificate_max : int
+        Sessions that the holder of one certificate may have here, and no more than half of
+        what all clients may have; one more is refused.
+    client_sessions_max : int
+        Sessions that all clients may have here, and no more than use half of the files that
+        the process may have open.
     idle_s : float
         A session in which nothing comes for so long is over; peers that have
         nothing to say answer a probe.
@@ -75,6 +81,8 @@ class SocketLimits:
     handshake_bytes_max: int = 4096
     half_open_max: int = 1024
     half_open_of_address_max: int = 512
+    sessions_of_certificate_max: int = 1024
+    client_sessions_max: int = 4096
     idle_s: float = 30.0
     redial_s: float = 0.02
     redial_s_max: float = 1.0

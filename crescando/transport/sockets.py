@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import resource
 from typing import Any
 
 from crescando.errors import CredentialsError, RemoteProtocolError, SessionRefusedError
@@ -30,7 +29,7 @@ from crescando.transport.causes import CLOSED_IN_HANDSHAKE, PEER_CLOSED, Cause
 from crescando.transport.connection import Connection
 from crescando.transport.credentials import PROTOCOL_NAME, Credentials
 from crescando.transport.framing import Body, FrameKind
-from crescando.transport.gate import Gate
+from crescando.transport.gate import HALF_OPEN_PART, Gate, Places, files_max
 from crescando.transport.handshake import (
     CLUSTER,
     PROTOCOL,
@@ -56,12 +55,6 @@ from crescando.transport.tls import TlsStream
 from crescando.types import ProcessId
 
 logger = logging.getLogger(__name__)
-
-
-def _files_max() -> int:
-    """Give how many sockets and files this process may have open."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return soft if soft != resource.RLIM_INFINITY else 1 << 20
 
 
 _NOTHING: tuple[Any, bytes] = object(), b""
@@ -121,10 +114,11 @@ class SocketTransport(Transport):
         self._welcomed: dict[Pair, Link] = {}
         self._links: dict[Connection, Link] = {}
         self._gate: Gate[Connection] = Gate(
-            min(self.limits.half_open_max, _files_max() // 4),
+            min(self.limits.half_open_max, files_max() // HALF_OPEN_PART),
             self.limits.half_open_of_address_max,
             lambda connection: connection.abort("it made room for others that have proven nothing yet"),
         )
+        self._places: Places[Connection] = Places(self.limits, files_max())
         self._redials = Redials(self.limits, self._rng)
         self._unsent: list[Connection] = []
         self._n_attempts = 0
@@ -413,6 +407,7 @@ class SocketTransport(Transport):
 
     def gone(self, connection: Connection) -> None:
         self._gate.leave(connection)
+        self._places.leave(connection)
 
     def unsent(self, connection: Connection) -> None:
         self._unsent.append(connection)
@@ -448,6 +443,8 @@ class SocketTransport(Transport):
             self._turn_down(link, Refusal("it dials itself", is_crossed=True))
         elif earlier is not None and earlier.attempt > hello.attempt:
             self._turn_down(link, Refusal("a later dial is here already"))
+        elif full := self._fullness(link, pair):
+            self._turn_down(link, Refusal(full))
         else:
             assert decode is not None
             if earlier is not None:
@@ -457,6 +454,19 @@ class SocketTransport(Transport):
             self._welcomed[pair] = link
             welcome = Welcome(PROTOCOL, self.cluster, hello.receiver)
             self._say(link.connection, FrameKind.WELCOME, encode_word(welcome))
+
+    def _fullness(self, link: Link, pair: Pair) -> str:
+        """Take a place for a session; says why there is none, if there is none."""
+        peer = pair[1]
+        holder = link.certificate.identities if link.certificate is not None else (peer.role, peer.node)
+        is_client = peer.role == "client"
+        # Whoever dials anew has lost a session that is still counted here: this one is instead of it.
+        if not (pair in self._welcomed or peer in self._channels[pair[0]]):
+            full = self._places.fault_of(holder, f"{peer.role}/{peer.node}", is_client=is_client)
+            if full:
+                return full
+        self._places.enter(link.connection, holder, is_client=is_client)
+        return ""
 
     def _decoder_of(self, link: Link, peer: ProcessId, owner: ProcessId) -> Decode | None:
         """Give what decodes a peer's messages, by its role and the right that it has proven."""

@@ -10,6 +10,7 @@ import pytest
 from crescando.clusterfile import ClusterFile, read_cluster_file
 from crescando.errors import SpecError
 from crescando.transport.addresses import parse_address
+from crescando.transport.handshake import SocketLimits
 
 
 def read(folder: Path, text: str) -> ClusterFile:
@@ -71,6 +72,9 @@ def test_every_part_can_be_set(tmp_path: Path) -> None:
         election_s = 0.5
         [storage]
         memory_bytes = 1_000_000_000
+        [network]
+        sessions_of_certificate_max = 8
+        idle_s = 20
         """,
     )
 
@@ -100,6 +104,8 @@ def test_every_part_can_be_set(tmp_path: Path) -> None:
     assert (spec.engine, spec.scan_threads) == ("kv", 2)
     assert (spec.super_.suspicion_s, spec.paxos.election_s, spec.healing.action) == (2, 0.5, "replace")
     assert (spec.storage.memory_bytes, spec.storage.cycle_s) == (1_000_000_000, 0.02)
+    assert (file.network.sessions_of_certificate_max, file.network.idle_s) == (8, 20)
+    assert file.network.client_sessions_max == SocketLimits().client_sessions_max
 
 
 @pytest.mark.parametrize(
@@ -124,6 +130,8 @@ def test_every_part_can_be_set(tmp_path: Path) -> None:
         ("[supers]\nstandby = -1", "supers.standby must be at least 0"),
         ("[healing]\naction = 'heal'", "healing.action must be one of replace, shrink, wait"),
         ("[supervision]\nping_s = 0", "SuperTiming.ping_s must be greater than 0"),
+        ("[network]\nclient_session_max = 9", "did you mean 'client_sessions_max'"),
+        ("[network]\nclient_sessions_max = 0", "network.client_sessions_max must be greater than 0"),
         ("[addresses]\ns9 = '10.0.0.1:80'", "names 's9', which is no process"),
         ("[addresses]\ns1 = '10.0.0.1'", "s1 must be host:port"),
         ("[addresses]\ns1 = 7", "s1 must be host:port"),

@@ -13,7 +13,7 @@ import crescando
 from crescando import Store, col
 from crescando.certificates import Authority, check
 from crescando.cluster import Cluster
-from crescando.errors import CredentialsError, CrescandoError, RefusedError, SpecError
+from crescando.errors import CredentialsError, CrescandoError, DeadlineError, RefusedError, SpecError
 from crescando.remote import RemoteCluster
 from crescando.routing.rubberband.messages import DropChange, MessageId, Reconfigure
 from crescando.spec import ClusterSpec
@@ -58,6 +58,28 @@ def test_clients_outside_see_what_those_inside_do(store: Store[Cluster], certs: 
         store.serve(tls=certs)
     store.close()
     assert not listens(port_of(url))
+
+
+def test_one_store_too_many_hears_why_it_is_refused(store: Store[Cluster], certs: Path) -> None:
+    url = store.serve(tls=certs)
+    server = store.cluster._server
+    assert server is not None
+    assert server._far is not None
+    places = server._far._places
+    with crescando.connect(url, tls=certs) as first:
+        first.table("seats").insert([{"flight": 1, "seat": "1A"}]).result()
+        places._n_of_holder_max = len(places)
+
+        with pytest.raises(
+            DeadlineError, match="sessions with the certificate of client/app are here, and none"
+        ):
+            crescando.connect(url, tls=certs, connect_s=0.5)
+        with crescando.connect(url, tls=certs, client="other") as other:
+            assert len(other.table("seats").select().rows()) == 1
+        first.table("seats").insert([{"flight": 2, "seat": "1A"}]).result()
+        assert len(first.table("seats").select().rows()) == 2
+    with crescando.connect(url, tls=certs) as second:
+        assert len(second.table("seats").select().rows()) == 2
 
 
 def test_processes_that_die_and_come_are_reached_too(store: Store[Cluster], certs: Path) -> None:

@@ -26,8 +26,15 @@ from crescando.permits import PERMITS
 from crescando.transport import connection as connections
 from crescando.transport.credentials import FileCredentials
 from crescando.transport.framing import Body, FrameKind, Framer, header
-from crescando.transport.gate import Gate
-from crescando.transport.handshake import PROTOCOL, Address, Hello, SocketLimits, encode_word
+from crescando.transport.gate import Gate, Places
+from crescando.transport.handshake import (
+    PROTOCOL,
+    REASON_CHARACTERS_MAX,
+    Address,
+    Hello,
+    SocketLimits,
+    encode_word,
+)
 from crescando.types import ProcessId
 from fuzz.frames import (
     GROWTH_BYTES,
@@ -40,7 +47,7 @@ from fuzz.frames import (
     welcome_of,
 )
 from tests.transport.forgery import Forger
-from tests.transport.test_peers import ROUTER, A, Site, until
+from tests.transport.test_peers import OTHER, ROUTER, A, Site, until
 
 N_IDLE = 500
 
@@ -299,6 +306,14 @@ def test_what_a_framer_takes_does_not_depend_on_how_it_comes(
     assert taken([part for part in parts if part]) == taken([stream])
 
 
+def test_a_stranger_is_known_by_its_first_bytes_however_they_come() -> None:
+    framer = Framer(1 << 10)
+    framer.feed(b"C", lambda kind, body: True)
+
+    with pytest.raises(RemoteProtocolError):
+        framer.feed(b"\x00", lambda kind, body: True)
+
+
 def taken(parts: list[bytes]) -> tuple[list[bytes], bool]:
     bodies: list[bytes] = []
 
@@ -376,6 +391,92 @@ def test_the_gate_gives_up_the_oldest_of_the_largest_crowd() -> None:
         gate.leave(number)
     assert len(gate) == 0
     assert gate._by_address == {}
+
+
+def test_places_are_counted_by_certificate_and_for_clients_in_all() -> None:
+    limits = SocketLimits(sessions_of_certificate_max=2, client_sessions_max=5)
+    places: Places[int] = Places(limits, n_files=1 << 20)
+    for number, holder in enumerate("aabbc"):
+        assert places.fault_of(holder, holder, is_client=True) == ""
+        places.enter(number, holder, is_client=True)
+
+    assert "2 sessions with the certificate of client/a are here" in places.fault_of(
+        "a", "client/a", is_client=True
+    )
+    assert "5 sessions of clients are here" in places.fault_of("d", "client/d", is_client=True)
+    assert places.fault_of("r", "router/r", is_client=False) == ""
+    places.enter(9, "r", is_client=False)
+    places.enter(10, "r", is_client=False)
+    assert "certificate of router/r" in places.fault_of("r", "router/r", is_client=False)
+    places.leave(0)
+    places.leave(0)
+    assert places.fault_of("a", "client/a", is_client=True) == ""
+    for number in range(11):
+        places.leave(number)
+    assert (len(places), places._n_clients, dict(places._by_holder)) == (0, 0, {})
+
+
+def test_few_files_leave_places_for_the_cluster_and_for_other_programs() -> None:
+    places: Places[int] = Places(SocketLimits(), n_files=64)
+    n = 0
+    while not places.fault_of("a", "client/a", is_client=True):
+        places.enter(n, "a", is_client=True)
+        n += 1
+    assert n == 16
+    while not places.fault_of(n, "client/b", is_client=True):
+        places.enter(n, n, is_client=True)
+        n += 1
+    assert n == 32
+    refusal = places.fault_of("c", "client/c", is_client=True)
+    assert "64 files" in refusal
+    assert len(refusal) <= REASON_CHARACTERS_MAX
+    assert places.fault_of("s", "storage/s", is_client=False) == ""
+
+
+def test_one_session_too_many_is_refused_and_the_others_go_on(
+    forger: Forger, loop: asyncio.AbstractEventLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    near, address = router(forger, loop, SocketLimits(sessions_of_certificate_max=3))
+    first = [client(forger, loop, address, n) for n in range(1, 4)]
+    late = client(forger, loop, address, 4)
+    fellow = Site(loop, OTHER, FileCredentials(forger.authority.issue("router/r1")))
+    stranger = Site(loop, ProcessId("client", "b", 1), FileCredentials(forger.authority.issue("client/b")))
+    fellow.address = stranger.address = address
+    for site in first:
+        site.dial(ROUTER)
+    late.dial(ROUTER)
+    error = late.transport.error_of(ROUTER)
+
+    assert error is not None
+    assert "3 sessions with the certificate of client/a are here" in error.reason
+    assert "give each program a certificate of its own" in error.reason
+    assert not error.is_permanent
+    assert late.witness.log == [("refused", ROUTER)]
+    assert "3 sessions with the certificate of client/a are here" in caplog.text
+    for site in (fellow, stranger):
+        site.dial(ROUTER)
+        assert site.witness.log == [("opened", ROUTER)]
+    for site in first:
+        site.witness.channel.send(hello_again())
+        site.transport.flush()
+    until(loop, lambda: len(near.witness.messages()) == 3)
+    assert [site.witness.log for site in first] == [[("opened", ROUTER)]] * 3
+
+    # One whose session is lost, and still counted here, is let in again: it has a place.
+    for link in first[0].transport._links.values():
+        link.channel = None
+    first[0].transport._channels[first[0].process].clear()
+    first[0].dial(ROUTER)
+    assert first[0].witness.told("refused") == []
+    first[1].transport.close()
+    until(loop, lambda: first[1].process in near.witness.told("closed"))
+    until(loop, lambda: len(near.transport._places) == 4)
+    late.dial(ROUTER)
+
+    assert late.witness.told("opened") == [ROUTER]
+    for site in (near, late, fellow, stranger, *first):
+        site.transport.close()
+    until(loop, lambda: len(near.transport._places) == 0)
 
 
 def test_who_is_dialled_by_a_crowd_lets_everybody_in_at_last(
