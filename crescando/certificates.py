@@ -7,7 +7,10 @@ and lives shortly: a running process takes up a new file by itself.
 
 An authority is changed in three steps, since a node must trust the new one
 before it meets the first certificate of it: nodes' files that trust both, then
-such that the new one has signed, then such that trust the new one only.
+such that the new one has signed, then such that trust the new one only. Which
+step is being taken is written down before anything changes, and each part of a
+step can be done again: whoever opens the folder after an interruption mends what
+is needed to issue certificates, and the step is finished before the next begins.
 
 Rules of the file: a file appears whole, readable by its owner only, or not at
 all; what is not a file of ours is not overwritten.
@@ -15,10 +18,12 @@ all; what is not a file of ours is not overwritten.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import fcntl
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,8 +43,13 @@ AUTHORITY_KEY_FILE = "authority.key.pem"
 NEXT_FILE, NEXT_KEY_FILE = "next-authority.pem", "next-authority.key.pem"
 FORMER_FILE = "former-authority.pem"
 
+STEP_FILE = "rotation.txt"
+"""Names the step to a new authority that is being taken; there is none while nobody takes one."""
+
+ANNOUNCED, REPLACED, FINISHED = "announced", "replaced", "finished"
+
 _OWN_FILES = frozenset(
-    {AUTHORITY_FILE, AUTHORITY_KEY_FILE, NEXT_FILE, NEXT_KEY_FILE, FORMER_FILE, REVOKED_FILE}
+    {AUTHORITY_FILE, AUTHORITY_KEY_FILE, NEXT_FILE, NEXT_KEY_FILE, FORMER_FILE, STEP_FILE, REVOKED_FILE}
 )
 
 NODE_LIFETIME = datetime.timedelta(days=30)
@@ -95,22 +105,28 @@ class Authority:
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
-        key_path, path = self.folder / AUTHORITY_KEY_FILE, self.folder / AUTHORITY_FILE
+        key_path = self.folder / AUTHORITY_KEY_FILE
         if not key_path.exists():
             raise CredentialsError(str(key_path), "there is no authority's key; run: crescando certs init")
+        with _alone_in(self.folder):
+            if _step_begun(self.folder) == REPLACED:
+                write_private(self.folder / STEP_FILE, REPLACED.encode())
+                _replace_authority(self.folder)
+            self._load()
+
+    def _load(self) -> None:
+        key_path, path = self.folder / AUTHORITY_KEY_FILE, self.folder / AUTHORITY_FILE
         check_private(key_path)
         try:
-            key = serialization.load_pem_private_key(key_path.read_bytes(), None)
+            key = _read_key(key_path)
             self._certificate = x509.load_pem_x509_certificate(path.read_bytes())
         except (OSError, ValueError, TypeError) as error:
             raise CredentialsError(
                 str(self.folder), f"there is no authority in it ({error}); run: crescando certs init"
             ) from error
-        if (
-            not isinstance(key, ec.EllipticCurvePrivateKey)
-            or key.public_key() != self._certificate.public_key()
-        ):
+        if not _are_pair(key, self._certificate):
             raise CredentialsError(str(key_path), f"it is not the key of {AUTHORITY_FILE}")
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
         self._key = key
         self.cluster = _cluster_of(self._certificate, path)
 
@@ -246,7 +262,8 @@ class Authority:
     def rotate_authority(self, lifetime: datetime.timedelta = AUTHORITY_LIFETIME) -> str:
         """Take the next of the three steps to a new authority, and issue all nodes' files anew.
 
-        Every node must have its new file before the step after this one.
+        Every node must have its new file before the step after this one. A step that was
+        interrupted is finished, and no other one taken.
 
         Returns
         -------
@@ -254,18 +271,18 @@ class Authority:
             What was done: ``announced``, ``replaced`` or ``finished``.
         """
         folder = self.folder
-        if (folder / FORMER_FILE).exists():
-            (folder / FORMER_FILE).unlink()
-            step = "finished"
-        elif (folder / NEXT_FILE).exists():
-            write_private(folder / FORMER_FILE, (folder / AUTHORITY_FILE).read_bytes())
-            (folder / NEXT_KEY_FILE).replace(folder / AUTHORITY_KEY_FILE)
-            (folder / NEXT_FILE).replace(folder / AUTHORITY_FILE)
-            step = "replaced"
-        else:
-            _write_authority(folder / NEXT_FILE, folder / NEXT_KEY_FILE, self.cluster, lifetime)
-            step = "announced"
-        Authority(folder).rotate(is_forced=True)
+        with _alone_in(folder):
+            step = _step_begun(folder) or _step_due(folder)
+            write_private(folder / STEP_FILE, step.encode())
+            if step == ANNOUNCED and not _holds_next(folder):
+                _write_authority(folder / NEXT_FILE, folder / NEXT_KEY_FILE, self.cluster, lifetime)
+            elif step == REPLACED:
+                _replace_authority(folder)
+            elif step == FINISHED:
+                (folder / FORMER_FILE).unlink(missing_ok=True)
+            self._load()
+            self.rotate(is_forced=True)
+            (folder / STEP_FILE).unlink()
         return step
 
     def _trusted(self) -> bytes:
@@ -283,6 +300,68 @@ class Authority:
                 "and a node of letters, digits, dots, hyphens and underscores",
             )
         return identity
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Keep others from reading or changing the authority meanwhile."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _step_begun(folder: Path) -> str:
+    """Give the step to a new authority that was begun and not ended; empty if there is none.
+
+    Raises
+    ------
+    CredentialsError
+        If the file that names it names none.
+    """
+    path = folder / STEP_FILE
+    if path.exists():
+        step = path.read_text("utf-8", errors="replace").strip()
+        if step not in (ANNOUNCED, REPLACED, FINISHED):
+            raise CredentialsError(str(path), f"{step!r:.40} is no step of a change of authority; remove it")
+        return step
+    # Versions that wrote no step down were interrupted in the middle of this one.
+    has_next_key = (folder / NEXT_KEY_FILE).exists()
+    has_former = (folder / FORMER_FILE).exists()
+    return REPLACED if (folder / NEXT_FILE).exists() and (has_former or not has_next_key) else ""
+
+
+def _step_due(folder: Path) -> str:
+    if (folder / FORMER_FILE).exists():
+        return FINISHED
+    return REPLACED if (folder / NEXT_FILE).exists() else ANNOUNCED
+
+
+def _holds_next(folder: Path) -> bool:
+    """Say whether the next authority is there, with its key."""
+    try:
+        key = _read_key(folder / NEXT_KEY_FILE)
+        return _are_pair(key, x509.load_pem_x509_certificate((folder / NEXT_FILE).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def _replace_authority(folder: Path) -> None:
+    """Put the next authority in the place of the present one, or go on with that."""
+    following, following_key = folder / NEXT_FILE, folder / NEXT_KEY_FILE
+    try:
+        if following.exists():
+            # Its certificate comes last: as long as it is here, the one in its place is the former.
+            write_private(folder / FORMER_FILE, (folder / AUTHORITY_FILE).read_bytes())
+            if following_key.exists():
+                following_key.replace(folder / AUTHORITY_KEY_FILE)
+            following.replace(folder / AUTHORITY_FILE)
+    except OSError as error:
+        raise CredentialsError(
+            str(folder), f"the change of authority that was begun in it cannot go on: {error.strerror}"
+        ) from error
 
 
 def with_right(name: str) -> tuple[str, str]:
@@ -411,6 +490,14 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def _read_key(path: Path) -> object:
+    return serialization.load_pem_private_key(path.read_bytes(), None)
+
+
+def _are_pair(key: object, certificate: x509.Certificate) -> bool:
+    return isinstance(key, ec.EllipticCurvePrivateKey) and key.public_key() == certificate.public_key()
 
 
 def _pem_of_key(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -133,6 +133,101 @@ def test_rotate_renews_what_is_past_half_its_life(folder: Path, capsys: pytest.C
     assert len(said(capsys, "rotate", "--dir", str(folder), "--all")["renewed"]) == 2
 
 
+class Killed(BaseException):
+    """The process is gone: nothing more of it happens."""
+
+
+class Killer:
+    """Kills a process before one of its changes of a folder, and lets it change nothing any more."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.n_changes = 0
+        self.dies_before = 0
+        for name in ("replace", "unlink"):
+            self._wrap(patch, name, getattr(Path, name))
+
+    def _wrap(self, patch: pytest.MonkeyPatch, name: str, change: Any) -> None:
+        def changed(path: Path, *args: Any, **kwargs: Any) -> Any:
+            self.n_changes += 1
+            if 0 < self.dies_before <= self.n_changes:
+                raise Killed
+            return change(path, *args, **kwargs)
+
+        patch.setattr(Path, name, changed)
+
+    def runs(self, call: Any, dies_before: int) -> bool:
+        """Make a call; say whether it came to its end."""
+        self.n_changes, self.dies_before = 0, dies_before
+        try:
+            call()
+        except Killed:
+            return False
+        finally:
+            self.dies_before = 0
+        return True
+
+
+def test_a_change_of_authority_that_is_interrupted_anywhere_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Killed before every change of a file in turn: the nodes' files are of use, and the step is finished."""
+    killer = Killer(monkeypatch)
+    n_killed = 0
+    for n_steps, step in enumerate(("announced", "replaced", "finished")):
+        for place in range(1, 100):
+            folder = tmp_path / f"{step}-{place}"
+            authority = Authority.create(folder)
+            authority.issue("storage/s0")
+            authority.issue("storage/s1")
+            for _ in range(n_steps):
+                authority.rotate_authority()
+            kept = folder / "elsewhere" / "of-the-step-before.pem"
+            kept.parent.mkdir()
+            kept.write_bytes((folder / "storage-s0.pem").read_bytes())
+            kept.chmod(0o600)
+            if killer.runs(authority.rotate_authority, place):
+                break
+            n_killed += 1
+            # Some nodes have their files from before, some from now, and one comes only now.
+            newcomer = Authority(folder).issue("router/r0")
+            nodes = [kept, newcomer, folder / "storage-s0.pem", folder / "storage-s1.pem"]
+            assert all(meets(near, far) for near in nodes for far in nodes), (step, place)
+            assert said(capsys, "rotate", "--dir", str(folder), "--authority") == {"step": step}
+            assert all(meets(near, far) for near in nodes for far in nodes), (step, place)
+            rest = [authority.rotate_authority() for authority in [Authority(folder)] * (2 - n_steps)]
+            assert rest == ["replaced", "finished"][n_steps:]
+            assert sorted(path.name for path in folder.glob("*.*") if not path.name.startswith(".")) == [
+                "authority.key.pem",
+                "authority.pem",
+                "router-r0.pem",
+                "storage-s0.pem",
+                "storage-s1.pem",
+            ]
+    assert n_killed > 12
+
+
+def test_a_change_of_authority_that_an_older_version_left_half_done_goes_on(folder: Path) -> None:
+    authority = Authority(folder)
+    authority.rotate_authority()
+    (folder / "former-authority.pem").write_bytes((folder / "authority.pem").read_bytes())
+    (folder / "next-authority.key.pem").replace(folder / "authority.key.pem")
+
+    newcomer = Authority(folder).issue("storage/s0")
+
+    assert meets(newcomer, folder / "client-admin.pem")
+    assert meets(folder / "client-admin.pem", newcomer)
+    # The nodes' files were not issued anew: that is to come first.
+    assert Authority(folder).rotate_authority() == "replaced"
+    assert Authority(folder).rotate_authority() == "finished"
+
+
+def test_a_step_that_is_none_is_told_of(folder: Path) -> None:
+    (folder / "rotation.txt").write_text("halfway")
+
+    with pytest.raises(CredentialsError, match=r"rotation\.txt: 'halfway' is no step"):
+        Authority(folder)
+
+
 def test_nodes_meet_throughout_a_change_of_authority(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
