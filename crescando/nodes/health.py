@@ -6,7 +6,7 @@ wrong shows also when nothing can be ordered any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,8 +126,8 @@ class Health:
         if pins:
             kept_bytes = host.counters.get("pinned_bytes", 0)
             details += [f"{pins:,} pins for which {kept_bytes / 2**20:,.1f} MiB are kept"]
-        if self.config is not None and host.process in self.config.storages:
-            details += [] if host.process in self.config.ring.processes else ["on standby"]
+        if host.is_standby or (self.config is not None and host.process in _spares(self.config)):
+            details += ["on standby"]
         return ", ".join(["takes part", *details])
 
 
@@ -154,10 +154,15 @@ def _health_of(seat: Seat, heard: Heard | str) -> NodeHealth:
     elif not host.is_running:
         fault = f"has stopped: {host.reason}"
     else:
-        fault = "" if host.is_ready else "finds no router that leads"
+        fault = "" if host.is_ready or host.is_standby else "finds no router that leads"
     # Within the time that asking this one took, nobody can say.
     ahead_s = max(0.0, told.now_s - heard.told_s) - max(0.0, heard.asked_s - told.now_s)
     return NodeHealth(seat, host, fault, told, ahead_s)
+
+
+def _spares(config: Rubberband) -> Set[ProcessId]:
+    """Give the storage processes that have no place on the ring."""
+    return config.storages - set(config.ring.processes)
 
 
 def _newest(told: Mapping[str, Heard | str]) -> Rubberband | None:

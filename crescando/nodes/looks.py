@@ -32,6 +32,13 @@ def position_of(core: ProcessCore | None) -> int:
     return int(getattr(getattr(core, "multicast", None), "delivered", NO_POSITION))
 
 
+def stands_by(core: ProcessCore | None) -> bool:
+    """Say whether a process is a router with no place in the ordering group, nor a former life with one."""
+    if not isinstance(core, Router):
+        return False
+    return all(member.node != core.me.node for member in core.broadcast.membership.members)
+
+
 def host_of(process: ProcessId, hosted: Hosted, counters: dict[str, int]) -> Hosts:
     """Say how one process stands."""
     lead = lead_of(hosted.core)
@@ -43,6 +50,7 @@ def host_of(process: ProcessId, hosted: Hosted, counters: dict[str, int]) -> Hos
         lead=lead,
         position=position_of(hosted.core),
         counters=counters,
+        is_standby=hosted.is_running and stands_by(hosted.core),
     )
 
 

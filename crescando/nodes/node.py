@@ -188,7 +188,8 @@ class Node:
                 return False
             if self._beginning.done():
                 self._beginning.result()
-                if all(host.is_ready for host in self._loop.call(self.describe).hosts):
+                hosts = self._loop.call(self.describe).hosts
+                if all(host.is_ready or host.is_standby for host in hosts):
                     return True
             time.sleep(LOOK_S)
         if self.ended.is_set():

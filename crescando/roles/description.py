@@ -43,7 +43,8 @@ class Hosts(msgspec.Struct, frozen=True, array_like=True):
     """One process of a node, and how it stands.
 
     `reason` says why it does not run; `lead` is the router that it believes to
-    lead, and `position` the last one that it has learned or delivered.
+    lead, and `position` the last one that it has learned or delivered. A router
+    `is_standby` if it waits for a place in the ordering group, which it follows no further.
     """
 
     process: ProcessId
@@ -53,6 +54,7 @@ class Hosts(msgspec.Struct, frozen=True, array_like=True):
     lead: ProcessId | None
     position: int
     counters: dict[str, int]
+    is_standby: bool = False
 
 
 class Described(msgspec.Struct, frozen=True, array_like=True, tag="described"):

@@ -31,17 +31,19 @@ def write_cluster(
     storages: int = 4,
     supers: int = 3,
     standby: int = 0,
+    standby_routers: int = 0,
     action: str = "wait",
     more: str = "",
 ) -> ClusterFile:
     """Write a cluster file with free ports, and `more` tables, and make its authority."""
-    groups = (("r", routers), ("s", storages + standby), ("u", supers))
+    groups = (("r", routers + standby_routers), ("s", storages + standby), ("u", supers))
     nodes = [f"{letter}{i}" for letter, n in groups for i in range(1, n + 1)]
     ports = free_ports(len(nodes))
     path = folder / "cluster.toml"
     path.write_text(
         f"[cluster]\nname = 'test'\nreplication = {min(3, storages)}\ncertificates = '{folder / 'certs'}'\n"
-        f"[routers]\ncount = {routers}\n[storages]\ncount = {storages}\nstandby = {standby}\n"
+        f"[routers]\ncount = {routers}\nstandby = {standby_routers}\n"
+        f"[storages]\ncount = {storages}\nstandby = {standby}\n"
         f"[supers]\ncount = {supers}\n[healing]\naction = '{action}'\n{more}[addresses]\n"
         + "".join(f"{node} = '127.0.0.1:{port}'\n" for node, port in zip(nodes, ports, strict=True))
     )
