@@ -118,6 +118,11 @@ class LoopBackend:
     # Data.
 
     @property
+    def request_bytes_max(self) -> int:
+        """How long a request may be; see `Backend.request_bytes_max`."""
+        return self.core.limits.request_bytes
+
+    @property
     def in_flight(self) -> int:
         """How many operations have no outcome; see `Backend.in_flight`."""
         return len(self._operations)

@@ -19,7 +19,7 @@ from crescando.assembly import Names
 from crescando.errors import SpecError, nearest_name
 from crescando.spec import ClusterSpec
 from crescando.transport.addresses import parse_address
-from crescando.transport.handshake import SocketLimits
+from crescando.transport.handshake import CLIENT_BYTES_MIN, SocketLimits
 from crescando.transport.identity import is_name
 from crescando.types import ProcessId
 
@@ -197,6 +197,11 @@ def _network(table: Mapping[str, Any]) -> SocketLimits:
         value = getattr(limits, key.name)
         if not value > 0:
             raise SpecError(f"network.{key.name} must be greater than 0, not {value!r}")
+    if not CLIENT_BYTES_MIN <= limits.client_bytes_max <= limits.message_bytes_max:
+        raise SpecError(
+            f"network.client_bytes_max must be at least {CLIENT_BYTES_MIN} and at most "
+            f"network.message_bytes_max, {limits.message_bytes_max}, not {limits.client_bytes_max}"
+        )
     return limits
 
 

@@ -24,6 +24,7 @@ from crescando.administration.status import ProcessStatus
 from crescando.administration.verbs import Administration
 from crescando.backend import LoopBackend
 from crescando.client.answer import Answer
+from crescando.client.base import REQUEST_BYTES_MAX
 from crescando.client.store import Store
 from crescando.client.waiting import TIMEOUT_S_DEFAULT, checked_timeout
 from crescando.closing import close_at_exit
@@ -43,6 +44,7 @@ from crescando.roles.description import (
     may_pass,
     node_of,
 )
+from crescando.roles.limits import ClientLimits
 from crescando.routing.ecast.application import Application
 from crescando.routing.rubberband.config import Rubberband
 from crescando.routing.rubberband.messages import Join, encode_message
@@ -232,6 +234,7 @@ class RemoteCluster(Administration):
             join=encode_message(Join(me)),
             config_type=Rubberband,
             supers=tuple(sorted(config.supers)),
+            limits=ClientLimits(request_bytes=described.request_bytes or REQUEST_BYTES_MAX),
         )
         backend = LoopBackend(core, self._loop, self._transport, partial(self._session_ended, me))
         self._backends[me] = backend

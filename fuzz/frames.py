@@ -47,7 +47,7 @@ SLOW_S = 1.0
 GROWTH_BYTES = 64 << 20
 LISTENERS = tuple(ProcessId(role, "a", 1) for role in ROLES)
 
-LIMITS = SocketLimits(message_bytes_max=1 << 20)
+LIMITS = SocketLimits(message_bytes_max=1 << 20, client_bytes_max=1 << 20)
 
 
 @dataclass(frozen=True, slots=True)

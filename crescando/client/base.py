@@ -238,6 +238,11 @@ def load_digest(payload: bytes) -> bytes:
     return hashlib.blake2b(payload, digest_size=DIGEST_BYTES).digest()
 
 
+REQUEST_BYTES_MAX = 64 << 20
+"""How long a request may be if nobody says otherwise, be it one insert or a transaction. It is one message
+of the order, and whoever takes messages of clients has to have room for it."""
+
+
 class Request(msgspec.Struct, frozen=True, gc=False):
     """One data operation, or the writes of one transaction, ready to be submitted."""
 
@@ -270,6 +275,11 @@ class Backend(Protocol):
     @property
     def in_flight(self) -> int:
         """How many data operations are submitted and have no outcome."""
+        ...
+
+    @property
+    def request_bytes_max(self) -> int:
+        """How long a request may be: longer ones must not be submitted."""
         ...
 
     def submit(self, request: Request, pending: Pending) -> None:

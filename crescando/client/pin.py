@@ -313,7 +313,10 @@ def read_pinned(
             "pass the ticket of a pinned snapshot and one of its parts, as pinned.ticket and "
             "pinned.parts(table) give them; bytes are read by PinTicket.decode and PinnedPart.decode"
         )
-    request = Prepared(read_template(columns, where), ticket.schema(part.table)).request(params)
+    prepared = Prepared(
+        read_template(columns, where), ticket.schema(part.table), desk.backend.request_bytes_max
+    )
+    request = prepared.request(params)
     if not intersect(request.ranges, (part.key_range,)):
         return iter((_nothing(ticket, request.shape),))
     return _Reading(desk, ticket, part, request.shape, request.parameters, seconds).pieces()

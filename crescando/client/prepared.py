@@ -89,7 +89,7 @@ class PreparedStatement(Generic[H]):
         self._template = template
         self._finish = finish
         catalog = desk.backend.catalog()
-        prepared = Prepared(template, desk.schema(table))
+        prepared = Prepared(template, desk.schema(table), desk.backend.request_bytes_max)
         self._now = _Current(catalog, prepared, self._maker(prepared.schema))
 
     def __call__(self, params: Params = ()) -> H:
@@ -150,7 +150,7 @@ class PreparedStatement(Generic[H]):
             schema = self._desk.schema(self._table)
             prepared = now.prepared
             if schema is not prepared.schema and schema != prepared.schema:
-                prepared = Prepared(self._template, schema)
+                prepared = Prepared(self._template, schema, self._desk.backend.request_bytes_max)
             now = self._now = _Current(catalog, prepared, self._maker(prepared.schema))
         return now
 
@@ -158,7 +158,8 @@ class PreparedStatement(Generic[H]):
         """Give the request for one set of values against a newer catalog."""
         if self._table not in catalog:
             raise UnknownTableError(self._table, tuple(catalog))
-        return Prepared(self._template, catalog[self._table]).request(params)
+        bytes_max = self._desk.backend.request_bytes_max
+        return Prepared(self._template, catalog[self._table], bytes_max).request(params)
 
     def _maker(self, schema: TableSchema) -> Callable[[Flight], H]:
         """Give what makes the handle of an operation on its way."""

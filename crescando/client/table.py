@@ -97,7 +97,7 @@ class Table:
         Returns
         -------
         WriteHandle
-            One for all. More than 8,192 rows are several operations, each
+            One for all. More than 8,192 rows, or 64 MiB, are several operations, each
             atomic by itself, along the ring.
 
         Raises
@@ -394,7 +394,8 @@ class Table:
         schema = self.schema
         returned = returning_of(returning, schema, is_delete=False)
         intake = take_in(schema, rows, fills_missing=kind is Kind.INSERT, nan_is_null=nan_is_null)
-        requests = list(load_requests(kind, schema, intake, returned))
+        bytes_max = self._desk.home.backend.request_bytes_max
+        requests = list(load_requests(kind, schema, intake, returned, bytes_max))
         agains = [
             partial(load_again, kind, self.name, intake.definitions, request.parameters, returned)
             for request in requests

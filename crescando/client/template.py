@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
-from crescando.client.base import Isolation, Request
+from crescando.client.base import REQUEST_BYTES_MAX, Isolation, Request
 from crescando.client.bind import Binder
 from crescando.client.expression import ColumnName, Expr
 from crescando.client.quick import QuickFill, quick_fill, signature_of
 from crescando.client.reach import Reach
+from crescando.client.sizes import checked_size
 from crescando.client.slot import Rebind, Slot, Value, bindings, fill, placeholders
 from crescando.engine.functions import aggregate_type
 from crescando.engine.statement import (
@@ -93,6 +94,8 @@ class Plan:
     reach: Reach
     is_general: bool
     """Whether it serves other values of the same Python types too."""
+    may_be_long: bool
+    """Whether some value can be of any length: a text, or a list."""
     everywhere: tuple[KeyRange, ...] = ()
     """The ring ranges of every operation, if they do not depend on its values; as `Reach.everywhere`."""
 
@@ -158,7 +161,8 @@ def _bind(binder: Binder, template: Template, schema: TableSchema) -> Plan:
     )
     validate_shape(shape, schema)
     reach = Reach(schema, where)
-    return Plan(schema, shape, tuple(binder.slots), reach, binder.is_general, reach.everywhere)
+    may_be_long = any(slot.many or slot.kind.is_textual for slot in binder.slots)
+    return Plan(schema, shape, tuple(binder.slots), reach, binder.is_general, may_be_long, reach.everywhere)
 
 
 def _outputs(template: Template, schema: TableSchema) -> tuple[tuple[str, Expr], ...]:
@@ -220,9 +224,10 @@ class Prepared:
     Not thread-safe on purpose: a race costs a second binding of equal result.
     """
 
-    def __init__(self, template: Template, schema: TableSchema) -> None:
+    def __init__(self, template: Template, schema: TableSchema, bytes_max: int = REQUEST_BYTES_MAX) -> None:
         self.template = template
         self.schema = schema
+        self._bytes_max = bytes_max
         self._keys = template.keys()
         self._is_positional = self._keys == tuple(range(len(self._keys)))
         self._isolation = template.isolation
@@ -243,7 +248,8 @@ class Prepared:
         """
         plan, parameters = self._fill(params)
         ranges = plan.everywhere or plan.reach.ranges((parameters,))[0]
-        return Request(plan.shape, parameters, ranges, self._isolation)
+        request = Request(plan.shape, parameters, ranges, self._isolation)
+        return checked_size(request, self._bytes_max) if plan.may_be_long else request
 
     def requests(self, params_list: Sequence[Params]) -> list[Request]:
         """Give one request per set of values.
@@ -269,7 +275,11 @@ class Prepared:
     def _requests(self, plan: Plan, parameters: Sequence[tuple[Any, ...]]) -> list[Request]:
         shape, isolation = plan.shape, self._isolation
         ranges = plan.reach.ranges(parameters)
-        return list(map(Request, repeat(shape), parameters, ranges, repeat(isolation)))
+        requests = list(map(Request, repeat(shape), parameters, ranges, repeat(isolation)))
+        if plan.may_be_long:
+            for request in requests:
+                checked_size(request, self._bytes_max)
+        return requests
 
     def _fill_alike(self, params_list: Sequence[Params]) -> tuple[Plan, list[tuple[Any, ...]]] | None:
         """Fill tuples that hold values of the same types; None if they do not, or do not fit."""

@@ -17,8 +17,9 @@ from typing import Any, Self, TypeVar
 from crescando.client.base import Request, Step, WriteOutcome
 from crescando.client.flight import Again, Catalog, Desk, Flight
 from crescando.client.handles import TransactionHandle, WriteHandle
-from crescando.client.loading import ROWS_MAX, checked_size
+from crescando.client.loading import ROWS_MAX
 from crescando.client.prepared import BoundOperation, submit_many
+from crescando.client.sizes import checked_size
 from crescando.client.table import Table
 from crescando.client.waiting import Steps
 from crescando.engine.ranges import merge_neighbours, unite
@@ -144,7 +145,8 @@ class Draft(Desk):
             def again(catalog: Catalog) -> Request:
                 return together([each(catalog) for each in agains])
 
-            (self._flight,) = self._home.send([checked_size(together(requests))], [again])
+            whole = checked_size(together(requests), self._home.backend.request_bytes_max)
+            (self._flight,) = self._home.send([whole], [again])
 
     def abandon(self, reason: str) -> None:
         """Send nothing."""

@@ -55,7 +55,10 @@ def host_of(process: ProcessId, hosted: Hosted, counters: dict[str, int]) -> Hos
 
 
 def describe_processes(
-    processes: Processes | None, routers: tuple[ProcessId, ...], places: Iterable[Place]
+    processes: Processes | None,
+    routers: tuple[ProcessId, ...],
+    places: Iterable[Place],
+    request_bytes: int,
 ) -> Described:
     """Say how processes stand.
 
@@ -67,6 +70,8 @@ def describe_processes(
         Members of the ordering group, if no process here knows better.
     places : iterable of Place
         Where everybody listens.
+    request_bytes : int
+        How long one request of a client may be.
     """
     hosts: list[Hosts] = []
     config = b""
@@ -89,6 +94,7 @@ def describe_processes(
         routers=routers,
         config=config,
         places=tuple(places),
+        request_bytes=request_bytes,
     )
 
 

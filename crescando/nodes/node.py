@@ -297,7 +297,8 @@ class Node:
     def describe(self) -> Described:
         """Give what this node says to whoever asks."""
         routers = self._assembly.names.routers if self.me.incarnation == 1 else ()
-        return describe_processes(self._processes, routers, self._book.places())
+        request_bytes = self.file.network.request_bytes
+        return describe_processes(self._processes, routers, self._book.places(), request_bytes)
 
 
 class _Patience:

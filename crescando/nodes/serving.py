@@ -123,7 +123,8 @@ class Server:
     def _describe(self) -> Described:
         known = {(process.role, process.node) for process in self._processes}
         places = [Place(role, node, *self._address) for role, node in sorted(known | {(NODE, NAME)})]
-        return describe_processes(self._processes, self._routers(), places)
+        assert self._far is not None
+        return describe_processes(self._processes, self._routers(), places, self._far.limits.request_bytes)
 
     # The certificate.
 

@@ -62,7 +62,8 @@ class Described(msgspec.Struct, frozen=True, array_like=True, tag="described"):
 
     `routers` are the members of the ordering group as far as the node knows;
     `config` is the newest configuration that a router of the node has learned,
-    empty without one. `now_s` is the calendar's clock.
+    empty without one. `now_s` is the calendar's clock. `request_bytes` is how long one
+    request of a client may be, 0 if the node does not say.
     """
 
     version: str
@@ -72,6 +73,7 @@ class Described(msgspec.Struct, frozen=True, array_like=True, tag="described"):
     routers: tuple[ProcessId, ...]
     config: bytes
     places: tuple[Place, ...]
+    request_bytes: int = 0
 
 
 NOBODY_LEADS = "no router leads"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from crescando.client.base import REQUEST_BYTES_MAX
 from crescando.roles.memory import UNLIMITED
 
 
@@ -14,7 +15,10 @@ class ClientLimits:
     Parameters
     ----------
     batch_operations, batch_bytes : int
-        What one submission holds at most.
+        What one submission holds at most, one longer request apart.
+    request_bytes : int
+        How long one request may be: an insert that is longer is cut, what cannot be cut is
+        refused. Outside of a store that serves it is what the cluster takes.
     open_submissions : int
         Submissions that may be unstable at once; what is submitted meanwhile
         waits and makes the next one larger.
@@ -57,6 +61,7 @@ class ClientLimits:
 
     batch_operations: int = 1024
     batch_bytes: int = 4 << 20
+    request_bytes: int = REQUEST_BYTES_MAX
     open_submissions: int = 4
     stall_s: float = 0.02
     stalled_submissions: int = 1024

@@ -81,7 +81,7 @@ class Packing:
     n_max : int
         Requests that are taken at most.
     bytes_max : int
-        With so many bytes of payloads no more are taken.
+        With so many bytes of payloads and shapes no more are taken.
 
     Attributes
     ----------
@@ -95,8 +95,9 @@ class Packing:
         self._kinds = bytearray()
         self._tables: list[int] = []
         self._payloads: list[bytes] = []
+        self._shape_bytes = 0
         n_bytes = 0
-        while waiting and len(self.taken) < n_max and n_bytes < bytes_max:
+        while waiting and len(self.taken) < n_max and n_bytes + self._shape_bytes < bytes_max:
             if waiting[0][1].is_config:
                 # In a submission of its own: the order has room in reserve for it.
                 if not self.taken:
@@ -147,7 +148,13 @@ class Packing:
         is_mixed = any(shape.kind in _BRINGING for shape in distinct.values())
         if is_mixed or any(map(_STEPS, requests)) or any(map(_ORDER, requests)):
             n = next(place for place, request in enumerate(requests) if _is_apart(request))
-        codes = {key: self._code(shape) for key, shape in distinct.items()}
+        codes: dict[int, int] = {}
+        for key, shape in distinct.items():
+            if codes and self._shape_bytes >= bytes_max:
+                # Long statements, all of them different.
+                n = min(n, keys.index(key))
+                break
+            codes[key] = self._code(shape)
         payloads = encode_calls(
             list(map(codes.__getitem__, keys[:n])), [request.parameters for request in requests[:n]]
         )
@@ -199,7 +206,10 @@ class Packing:
         known = self._codes.get(id(shape))
         if known is None:
             # The shape is kept with its number, lest another take over its identity.
-            known = self._shapes.setdefault(shape.encode(), len(self._shapes)), shape
+            encoded = shape.encode()
+            if encoded not in self._shapes:
+                self._shape_bytes += len(encoded)
+            known = self._shapes.setdefault(encoded, len(self._shapes)), shape
             self._codes[id(shape)] = known
         return known[0]
 

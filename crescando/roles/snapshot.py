@@ -310,10 +310,17 @@ class SnapshotReads:
         if written is None:
             return taken
         n_bytes = self._open_bytes
+        shapes: set[int] = set()
+        shape_bytes = 0
         while self._waiting and len(taken) < room and self._waiting[0].behind.written == written:
             request = self._waiting[0].request
             parameters = encode_parameters(request.shape, request.parameters)
             n_bytes += _weight(parameters)
+            if id(request.shape) not in shapes:
+                shapes.add(id(request.shape))
+                shape_bytes += len(request.shape.encode())
+            if taken and shape_bytes > self._bytes_max:
+                break
             if n_bytes > self._bytes_max and (taken or self._attempts):
                 break
             taken.append((self._waiting.popleft(), parameters))

@@ -71,7 +71,7 @@ class Handler(Protocol):
         ...
 
     def broken(self, connection: Connection, why: str) -> None:
-        """Learn that the peer, of which there is no session yet, has broken the protocol; end it."""
+        """Learn that the peer has broken the protocol; end it."""
         ...
 
     def ended(self, connection: Connection, cause: Cause) -> None:
@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
     loop : asyncio.AbstractEventLoop
     handler : Handler
     body_bytes_max : int
-        The longest frame body taken before a session begins (`begin_session`).
+        The longest frame body taken and sent before a session begins (`begin_session`).
     queue_bytes_max : int
         With more than so much unsent beside the longest frame of what waits,
         the next frame ends the connection: a frame of any length gets through.
@@ -120,6 +120,7 @@ class Connection(asyncio.Protocol):
         self._loop = loop
         self._handler = handler
         self._framer = Framer(body_bytes_max)
+        self._sent_max = body_bytes_max
         self._queue_bytes_max = queue_bytes_max
         self._tls = tls
         self._receive: Callable[[Body], None] | None = None
@@ -146,12 +147,12 @@ class Connection(asyncio.Protocol):
         """The TLS session's `ssl.SSLObject`, or None without TLS."""
         return self._tls.ssl_object if self._tls is not None else None
 
-    def begin_session(self, body_bytes_max: int, receive: Callable[[Body], None]) -> None:
-        """Take frame bodies of so many bytes from now on; those of messages are for `receive`.
+    def begin_session(self, taken_max: int, sent_max: int, receive: Callable[[Body], None]) -> None:
+        """Take and send frame bodies of so many bytes from now on; those of messages are for `receive`.
 
         It must copy what it keeps, and may raise `RemoteProtocolError`: the connection ends.
         """
-        self._framer.body_bytes_max = body_bytes_max
+        self._framer.body_bytes_max, self._sent_max = taken_max, sent_max
         self._receive = receive
 
     def send(self, kind: FrameKind, body: bytes) -> None:
@@ -163,8 +164,8 @@ class Connection(asyncio.Protocol):
             return
         n_bytes = len(body)
         if n_bytes > self._n_longest:
-            if n_bytes > self._framer.body_bytes_max:
-                self.abort(f"a frame of {n_bytes} bytes; peers take at most {self._framer.body_bytes_max}")
+            if n_bytes > self._sent_max:
+                self.abort(f"a frame of {n_bytes} bytes; peers take at most {self._sent_max}")
                 return
             self._n_longest = n_bytes
         if not self._queue:
@@ -309,10 +310,7 @@ class Connection(asyncio.Protocol):
         try:
             self._framer.feed(data, self._take)
         except RemoteProtocolError as error:
-            if self._receive is None:
-                self._handler.broken(self, str(error))
-            else:
-                self.abort(str(error))
+            self._handler.broken(self, str(error))
             return
         if self._tls is not None and self._tls.is_over:
             self.close(PEER_CLOSED.text)

@@ -159,4 +159,6 @@ class Framer:
             )
         if head not in _KINDS:
             return RemoteProtocolError(f"unknown kind of frame {kind}")
-        return RemoteProtocolError(f"a frame of {n_bytes} bytes; at most {self.body_bytes_max} are taken")
+        return RemoteProtocolError(
+            f"a frame of {n_bytes} bytes; at most {self.body_bytes_max} are taken of this peer"
+        )

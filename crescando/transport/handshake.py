@@ -22,6 +22,9 @@ PROTOCOL = 1
 CLUSTER = "crescando"
 """A cluster's name where nobody gave it one."""
 
+CLIENT = "client"
+"""The role of those who work with a cluster and are no part of it."""
+
 Address = tuple[str, int] | str
 """Host and port, or the path of a Unix socket."""
 
@@ -38,6 +41,14 @@ REASON_CHARACTERS_MAX = 400
 """Of a refusal; the rest of what a peer says in one is not repeated in logs and errors."""
 
 
+CLIENT_ROOM_BYTES = 32 << 20
+"""Of the longest message of a client, this is for what goes with a request: a batch of others before it,
+their statements and headers."""
+
+CLIENT_BYTES_MIN = CLIENT_ROOM_BYTES + (16 << 20)
+"""Less would not do for the chunks of loads, whose rows are not cut as a cluster's settings say."""
+
+
 @dataclass(frozen=True, slots=True)
 class SocketLimits:
     """Bounds of one transport.
@@ -46,6 +57,8 @@ class SocketLimits:
     ----------
     message_bytes_max : int
         The longest encoded message; a router's snapshot is the longest of all.
+    client_bytes_max : int
+        The longest encoded message of a client; see `request_bytes`.
     queue_bytes_max : int
         Unsent bytes above which a session is closed instead of sent more; far
         above what credits let a core send.
@@ -76,6 +89,7 @@ class SocketLimits:
     """
 
     message_bytes_max: int = 512 << 20
+    client_bytes_max: int = 96 << 20
     queue_bytes_max: int = 128 << 20
     handshake_s: float = 5.0
     handshake_bytes_max: int = 4096
@@ -88,6 +102,11 @@ class SocketLimits:
     redial_s_max: float = 1.0
     denied_s_max: float = 30.0
     refresh_s: float = 5.0
+
+    @property
+    def request_bytes(self) -> int:
+        """How long one request of a client may be."""
+        return self.client_bytes_max - CLIENT_ROOM_BYTES
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):

@@ -31,6 +31,7 @@ from crescando.transport.credentials import PROTOCOL_NAME, Credentials
 from crescando.transport.framing import Body, FrameKind
 from crescando.transport.gate import HALF_OPEN_PART, Gate, Places, files_max
 from crescando.transport.handshake import (
+    CLIENT,
     CLUSTER,
     PROTOCOL,
     REASON_CHARACTERS_MAX,
@@ -353,7 +354,7 @@ class SocketTransport(Transport):
 
     def framed(self, connection: Connection, kind: FrameKind, body: Body) -> None:
         link = self._links[connection]
-        if link.channel is not None:
+        if link.channel is not None and kind is not FrameKind.REFUSE:
             self._on_sign(connection, kind)
             return
         match kind:
@@ -459,7 +460,7 @@ class SocketTransport(Transport):
         """Take a place for a session; says why there is none, if there is none."""
         peer = pair[1]
         holder = link.certificate.identities if link.certificate is not None else (peer.role, peer.node)
-        is_client = peer.role == "client"
+        is_client = peer.role == CLIENT
         # Whoever dials anew has lost a session that is still counted here: this one is instead of it.
         if not (pair in self._welcomed or peer in self._channels[pair[0]]):
             full = self._places.fault_of(holder, f"{peer.role}/{peer.node}", is_client=is_client)
@@ -496,7 +497,7 @@ class SocketTransport(Transport):
             self._open(link, pair)
 
     def _on_refuse(self, link: Link, refusal: Refusal) -> None:
-        if refusal.is_crossed and link.dialled is not None:
+        if refusal.is_crossed and link.dialled is not None and link.channel is None:
             # The other side's dial goes on and answers this one; the timer bounds the wait.
             self._dials[link.dialled].link = link.pair = None
         reason = refusal.reason[:REASON_CHARACTERS_MAX]
@@ -528,7 +529,10 @@ class SocketTransport(Transport):
             decode=link.decode,
             forget=self._forget,
         )
-        link.connection.begin_session(self.limits.message_bytes_max, channel.receive)
+        limits = self.limits
+        is_client = pair[1].role == CLIENT
+        taken_max = limits.client_bytes_max if is_client else limits.message_bytes_max
+        link.connection.begin_session(taken_max, limits.message_bytes_max, channel.receive)
         self._channels[pair[0]][pair[1]] = channel
         self._tending.start()
         endpoint.opened(channel)

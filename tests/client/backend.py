@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from crescando.client.base import (
+    REQUEST_BYTES_MAX,
     Batch,
     Explanation,
     Failed,
@@ -98,6 +99,10 @@ class EngineBackend:
     @property
     def in_flight(self) -> int:
         return self._n_open
+
+    @property
+    def request_bytes_max(self) -> int:
+        return REQUEST_BYTES_MAX
 
     def submit(self, request: Request, pending: Pending) -> None:
         self._check()

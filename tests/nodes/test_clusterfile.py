@@ -131,6 +131,7 @@ def test_every_part_can_be_set(tmp_path: Path) -> None:
         ("[healing]\naction = 'heal'", "healing.action must be one of replace, shrink, wait"),
         ("[supervision]\nping_s = 0", "SuperTiming.ping_s must be greater than 0"),
         ("[network]\nclient_session_max = 9", "did you mean 'client_sessions_max'"),
+        ("[network]\nclient_bytes_max = 1_000_000", "network.client_bytes_max must be at least 50331648"),
         ("[network]\nclient_sessions_max = 0", "network.client_sessions_max must be greater than 0"),
         ("[addresses]\ns9 = '10.0.0.1:80'", "names 's9', which is no process"),
         ("[addresses]\ns1 = '10.0.0.1'", "s1 must be host:port"),

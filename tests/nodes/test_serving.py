@@ -13,10 +13,18 @@ import crescando
 from crescando import Store, col
 from crescando.certificates import Authority, check
 from crescando.cluster import Cluster
-from crescando.errors import CredentialsError, CrescandoError, DeadlineError, RefusedError, SpecError
+from crescando.errors import (
+    CredentialsError,
+    CrescandoError,
+    DeadlineError,
+    RefusedError,
+    SpecError,
+    StatementError,
+)
 from crescando.remote import RemoteCluster
 from crescando.routing.rubberband.messages import DropChange, MessageId, Reconfigure
 from crescando.spec import ClusterSpec
+from crescando.transport.handshake import CLIENT_ROOM_BYTES, SocketLimits
 from crescando.types import ProcessId
 from tests.nodes.clusters import PATIENCE_S, listens, until
 
@@ -80,6 +88,26 @@ def test_one_store_too_many_hears_why_it_is_refused(store: Store[Cluster], certs
         assert len(first.table("seats").select().rows()) == 2
     with crescando.connect(url, tls=certs) as second:
         assert len(second.table("seats").select().rows()) == 2
+
+
+def test_clients_learn_how_long_a_request_may_be(store: Store[Cluster], certs: Path) -> None:
+    """What is longer is cut, or refused where it was asked for, and everything else goes on."""
+    url = store.serve(tls=certs)
+    server = store.cluster._server
+    assert server is not None
+    assert server._far is not None
+    server._far.limits = SocketLimits(client_bytes_max=CLIENT_ROOM_BYTES + (1 << 20))
+    with crescando.connect(url, tls=certs) as outside:
+        seats = outside.table("seats")
+        reached = len(outside.cluster.default.core.reachable)
+        with pytest.raises(StatementError, match="one row would be 2 MiB long, and 1 MiB are sent at most"):
+            seats.insert([{"flight": 1, "seat": "x" * (2 << 20)}])
+        with pytest.raises(StatementError, match="the statement's values would be 2 MiB long, and 1 MiB"):
+            seats.select(where=col("flight").isin(list(range(200_000))), isolation="snapshot")
+        rows = [{"flight": number, "seat": "x" * (1 << 19)} for number in range(6)]
+        assert seats.insert(rows).result().affected == 6
+        assert len(store.table("seats").select().rows()) == 6
+        assert len(outside.cluster.default.core.reachable) == reached
 
 
 def test_processes_that_die_and_come_are_reached_too(store: Store[Cluster], certs: Path) -> None:

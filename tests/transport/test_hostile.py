@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import marshal
 import mmap
 import pickle
@@ -195,6 +196,38 @@ def test_whoever_says_much_and_not_who_it_is_is_cut_off(
 def announced(n_bytes: int, kind: FrameKind = FrameKind.MESSAGE) -> bytes:
     begin = header(kind, b"")
     return begin[:8] + n_bytes.to_bytes(4, "little") + begin[12:]
+
+
+def test_of_a_client_no_longer_messages_are_taken_than_it_needs(
+    forger: Forger, loop: asyncio.AbstractEventLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are refused before they are kept, and the client is told; routers may say more."""
+    caplog.set_level(logging.INFO)
+    near, address = router(forger, loop, SocketLimits(client_bytes_max=1 << 20))
+    far = client(forger, loop, address)
+    fellow = Site(loop, OTHER, FileCredentials(forger.authority.issue("router/r1")))
+    fellow.address = address
+    for site in (far, fellow):
+        site.dial(ROUTER)
+
+    for site, n_bytes in ((far, 0), (fellow, 2 << 20)):
+        (link,) = site.transport._links.values()
+        stream = link.connection._tls
+        assert stream is not None
+        link.connection._transport.write(stream.seal(announced(2 << 20) + bytes(n_bytes)))
+    until(loop, lambda: far.witness.told("closed") == [ROUTER])
+
+    error = far.transport.error_of(ROUTER)
+    assert error is not None
+    assert "a frame of 2097152 bytes; at most 1048576 are taken of this peer" in error.reason
+    assert "at most 1048576 are taken of this peer" in caplog.text
+    # What the router announced came to its end, and was looked at: it was only no good.
+    until(loop, lambda: fellow.witness.told("closed") == [ROUTER])
+    error = fellow.transport.error_of(ROUTER)
+    assert error is not None
+    assert "checksum" in error.reason
+    for site in (near, far, fellow):
+        site.transport.close()
 
 
 @pytest.mark.parametrize("kind", [FrameKind.HELLO, FrameKind.WHO, FrameKind.MESSAGE])

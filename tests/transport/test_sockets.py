@@ -249,7 +249,7 @@ def test_a_message_that_no_peer_takes_ends_the_session_and_says_so(
     world: SocketWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     a, b = pair(world)
-    a.channel._connection._framer.body_bytes_max = 1000  # type: ignore[attr-defined]
+    a.channel._connection._sent_max = 1000  # type: ignore[attr-defined]
 
     with caplog.at_level("INFO", "crescando.transport.sockets"):
         a.channel.send("x" * 1001)

@@ -1,0 +1,65 @@
+"""How long a request may be: whoever takes it takes no longer ones, and is not to be asked in vain.
+
+Rules of the file: what is too long is refused before anything is sent, since it would be sent again
+and again; only values that can be of any length are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+
+from crescando.client.base import Request
+from crescando.engine.statement import Column
+from crescando.errors import StatementError
+
+_NUMBER_BYTES = 9
+"""Of a value in the list of an IN, at most."""
+
+
+def bytes_of(parameter: object) -> int:
+    """Give about how long a parameter is on its way; of a single number, 0."""
+    if isinstance(parameter, Column):
+        n_valid = 0 if parameter.valid is None else parameter.valid.nbytes
+        return parameter.values.nbytes + n_valid + parameter.texts.n_bytes
+    if isinstance(parameter, str):
+        return len(parameter) if parameter.isascii() else len(parameter.encode(errors="surrogatepass"))
+    if isinstance(parameter, bytes):
+        return len(parameter)
+    if isinstance(parameter, tuple):
+        return _NUMBER_BYTES * len(parameter) + bytes_of_all(parameter)
+    return 0
+
+
+def bytes_of_all(parameters: Iterable[object]) -> int:
+    """Give about how long parameters are together."""
+    return sum(map(bytes_of, parameters))
+
+
+def checked_size(request: Request, bytes_max: int) -> Request:
+    """Give a request as it is, if it can be sent.
+
+    Parameters
+    ----------
+    request : Request
+    bytes_max : int
+        How long it may be; see `Backend.request_bytes_max`.
+
+    Raises
+    ------
+    StatementError
+        If it is longer.
+    """
+    n_bytes = bytes_of_all(chain(request.parameters, *(step.parameters for step in request.then)))
+    if n_bytes > bytes_max:
+        if request.then:
+            what, mend = "the transaction", "write fewer rows in one, or store large values in pieces"
+        elif request.shape.columns:
+            what, mend = "one row", "store large values in pieces"
+        else:
+            what, mend = "the statement's values", "give shorter lists and texts, in several statements"
+        raise StatementError(
+            f"{what} would be {n_bytes / 2**20:,.0f} MiB long, and {bytes_max >> 20} MiB are sent at "
+            f"most; nothing was sent: {mend}"
+        )
+    return request
