@@ -23,6 +23,7 @@ from crescando.pump import Pump
 from crescando.roles.cycles import Execution
 from crescando.roles.description import NOBODY_LEADS
 from crescando.roles.storage import Storage
+from crescando.roles.super import Super
 from crescando.routing.ecast.router import Router
 from crescando.scanning import ScanThreads
 from crescando.transport.base import Transport
@@ -130,6 +131,14 @@ class Processes:
                 found[me] = {
                     "learned_instances": core.broadcast.learned,
                     "unstable_bytes": core.window.n_bytes,
+                    "pending": core.n_pending,
+                    "leads": int(core.broadcast.leader == core.me),
+                }
+            elif isinstance(core, Super):
+                found[me] = {
+                    "watched": core.n_watched,
+                    "silent": core.n_silent,
+                    "suspicions": core.suspicions,
                 }
             if self._meter is not None and hosted.is_running:
                 found.setdefault(me, {}).update(self._meter.counters())

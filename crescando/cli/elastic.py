@@ -185,18 +185,30 @@ def _top(parsed: argparse.Namespace) -> int:
 
 
 def _table(before: dict[str, dict[str, int]], counted: dict[str, dict[str, int]], took_s: float) -> str:
+    """Give what storage processes, routers and supers count, each kind under its own heads."""
     heads = f"{'process':<24} {'rows':>12} {'MiB':>8} {'pins':>5} {'their MiB':>9}"
-    lines = [f"{heads} {'operations/s':>13} {'cycles/s':>9} {'queued':>8}"]
+    storages = [f"{heads} {'operations/s':>13} {'cycles/s':>9} {'queued':>8}"]
+    routers = [f"{'process':<24} {'leads':>12} {'instances/s':>13} {'pending':>9} {'unstable MiB':>13}"]
+    supers = [f"{'process':<24} {'watched':>12} {'silent':>13} {'suspicions':>11}"]
     for name, now in counted.items():
+        then = before.get(name, now)
         if "rows" in now:
-            then = before.get(name, now)
             rates = [(now[key] - then[key]) / took_s for key in ("operations", "cycles")]
-            lines.append(
+            storages.append(
                 f"{name:<24} {now['rows']:>12,} {now['bytes'] / 2**20:>8,.1f} {now['pins']:>5,} "
                 f"{now['pinned_bytes'] / 2**20:>9,.1f} {rates[0]:>13,.0f} {rates[1]:>9,.0f} "
                 f"{now['queued']:>8,}"
             )
-    return "\n".join(lines)
+        elif "learned_instances" in now:
+            rate = (now["learned_instances"] - then["learned_instances"]) / took_s
+            routers.append(
+                f"{name:<24} {'yes' if now['leads'] else 'no':>12} {rate:>13,.0f} {now['pending']:>9,} "
+                f"{now['unstable_bytes'] / 2**20:>13,.1f}"
+            )
+        elif "watched" in now:
+            supers.append(f"{name:<24} {now['watched']:>12,} {now['silent']:>13,} {now['suspicions']:>11,}")
+    kinds = [lines for lines in (storages, routers, supers) if len(lines) > 1]
+    return "\n\n".join("\n".join(lines) for lines in kinds)
 
 
 def _json(value: Any) -> str:

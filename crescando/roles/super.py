@@ -140,6 +140,16 @@ class Super(Generic[C]):
         """The storage processes that hold more than their watermarks allow, as far as it has heard."""
         return tuple(process for process, watched in self._watched.items() if watched.is_full)
 
+    @property
+    def n_watched(self) -> int:
+        """How many processes it looks after."""
+        return len(self._watched)
+
+    @property
+    def n_silent(self) -> int:
+        """How many of them have no session with it."""
+        return len(self._watched.keys() - self._sessions)
+
     def has_heard(self, process: ProcessId) -> bool:
         """Say whether a process has ever given a sign of life, since it became a member."""
         return process in self._watched and self._watched[process].was_heard

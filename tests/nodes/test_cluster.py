@@ -200,7 +200,12 @@ def test_the_ring_heals_and_is_changed_from_the_command_line(
         assert f"on standby: {leaver}" in capsys.readouterr().out
         assert main(["moves"]) == 0
         assert main(["top", "--times", "1"]) == 0
-        assert newcomer in capsys.readouterr().out
+        shown = capsys.readouterr().out
+        assert newcomer in shown
+        # The same of routers, one of which leads, and of supers, who look after all others.
+        lines = {line.split()[0].partition("#")[0]: line.split() for line in shown.splitlines() if line}
+        assert sorted(lines[f"router/r{n}"][1] for n in (1, 2, 3)) == ["no", "no", "yes"]
+        assert all(int(lines[f"super/u{n}"][1]) > 4 for n in (1, 2, 3))
 
         held: dict[object, list[object]] = {}
         for process, key_range in store.cluster.replicas("kept"):
