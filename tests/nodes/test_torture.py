@@ -15,7 +15,7 @@ from crescando.client.base import ReadOutcome, WriteOutcome
 from crescando.errors import RefusedError
 from crescando.types import Position, instance_of
 from tests.nodes.clusters import PATIENCE_S, free_ports, until
-from tests.nodes.torture.__main__ import figures
+from tests.nodes.torture.__main__ import WELL_MAX_S, WELL_P50_S, figures
 from tests.nodes.torture.bulk import Loaded, rows_of
 from tests.nodes.torture.history import Asked, History
 from tests.nodes.torture.judging import Evidence, Replica, check_loads, judge
@@ -207,6 +207,21 @@ def test_two_operations_at_one_position_are_found(evidence: Evidence) -> None:
 def test_nothing_asked_for_is_nothing_shown() -> None:
     nothing = figures([Seen(1)])
     assert (nothing["acknowledged_writes_lost"], nothing["ok"]) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("well_s", "is_ok"),
+    [
+        ((3.0, 8.2, 40.0), True),
+        ((3.0, 8.2, WELL_MAX_S + 1), False),
+        ((3.0, WELL_P50_S + 1, WELL_P50_S + 2), False),
+    ],
+)
+def test_a_cluster_that_heals_slowly_is_not_well(well_s: tuple[float, ...], is_ok: bool) -> None:
+    seen = Seen(1, well_s=list(well_s))
+    seen.found.counted.update(written=1, loads_shown=1, extracts=1)
+
+    assert figures([seen])["ok"] is is_ok
 
 
 def test_a_seed_is_a_plan() -> None:
