@@ -1,14 +1,15 @@
 """A client process as users' threads see it: the `Backend` over a client core.
 
 Rules of the file: users' threads put what they want into a queue and wake the
-loop once; everything else happens in the loop's thread. A future is resolved
-exactly once, with the outcome that the core gives.
+loop once (`Submitted`); everything else happens in the loop's thread. A future is
+resolved exactly once, with the outcome that the core gives.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from asyncio import _get_running_loop
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -59,6 +60,7 @@ from crescando.routing.rubberband.messages import (
     encode_message,
 )
 from crescando.schema import TableSchema
+from crescando.submitted import Submitted
 from crescando.transport.base import Transport
 from crescando.types import KeyRange, LoadId, ProcessId
 
@@ -98,8 +100,7 @@ class LoopBackend:
         self._ended = ended
         self._loop = loop
         self._pump = Pump(core, transport, loop.agenda, after_turn=self._after_turn, stopped=self._stopped)
-        self._arrived: deque[tuple[int, Request]] = deque()
-        self._is_woken = False
+        self._submitted = Submitted(loop, self._take)
         self._operations: dict[int, Pending | Batch] = {}
         """What has no outcome, by number; of a batch, the batch for each of its operations."""
         self._callbacks: dict[int, _Done] = {}
@@ -129,16 +130,16 @@ class LoopBackend:
 
     def submit(self, request: Request, pending: Pending) -> None:
         """Submit one operation; see `Backend.submit`."""
+        here = _get_running_loop()
         with self._loop.lock:
             # Under the lock, so that what is taken here is seen by whoever ends the session.
             if self._closed:
                 raise ClosedError(self._closed)
             token = pending.number = self._next_token = self._next_token + 1
             self._operations[token] = pending
-            self._arrived.append((token, request))
-            wake, self._is_woken = not self._is_woken, True
-        if wake:
-            self._loop.hand_over(self._take_arrived)
+            is_first = self._submitted.add(((token, request),), here)
+        if is_first:
+            self._submitted.see_to_it(here)
 
     def submit_batch(self, requests: Sequence[Request], failed: Failed) -> Batch:
         """Submit operations in order; see `Backend.submit_batch`."""
@@ -149,17 +150,17 @@ class LoopBackend:
             batch = Batch(tokens.start, len(requests), failed)
             self._next_token += len(requests)
             self._operations.update(dict.fromkeys(tokens, batch))
-            self._arrived.extend(zip(tokens, requests, strict=True))
-            wake, self._is_woken = not self._is_woken, True
-        if wake:
-            self._loop.hand_over(self._take_arrived)
+            is_first = self._submitted.add(zip(tokens, requests, strict=True), None)
+        if is_first:
+            self._submitted.see_to_it(None)
         return batch
 
-    def _take_arrived(self) -> None:
-        with self._loop.lock:
-            self._is_woken = False
-            arrived, self._arrived = self._arrived, deque()
-        self.core.request_all(arrived)
+    def hurry(self) -> None:
+        """Have what was submitted set off now; see `Backend.hurry`."""
+        self._submitted.hurry()
+
+    def _take(self, submitted: deque[tuple[int, Request]]) -> None:
+        self.core.request_all(submitted)
         self._pump.need_turn()
 
     def cancel(self, pendings: tuple[Pending, ...]) -> None:
@@ -170,7 +171,7 @@ class LoopBackend:
             self._pump.need_turn()
 
         with suppress(ClosedError):
-            self._loop.hand_over(call_off)
+            self._submitted.hand_over(call_off)
 
     # Catalog.
 
@@ -446,6 +447,7 @@ class LoopBackend:
             if self._closed:
                 return
             self._closed = "the session is closed"
+        self.hurry()
         deadline_s = time.monotonic() + timeout_s
         while self._has_work() and time.monotonic() < deadline_s:
             self._wait_for_work(deadline_s)
@@ -457,7 +459,7 @@ class LoopBackend:
             self._pump.need_turn()
 
         try:
-            self._loop.hand_over(leave)
+            self._submitted.hand_over(leave)
             left.result(max(0.05, min(1.0, deadline_s - time.monotonic())))
         except (TimeoutError, ClosedError):
             # The cluster will notice by itself that we are gone.
@@ -496,7 +498,7 @@ class LoopBackend:
                 raise ClosedError(self._closed)
             self._asked.add(done)
         done.add_done_callback(self._asked.discard)
-        self._loop.hand_over(start)
+        self._submitted.hand_over(start)
 
     def _call_back(self, callback: _Done) -> int:
         with self._loop.lock:

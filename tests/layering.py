@@ -41,7 +41,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("schema", "process", "scopes"),
     ("transport", "consensus", "routing", "engine"),
     ("clock", "pump", "loop", "scanning", "metering", "warming", "naming"),
-    ("transport.inprocess", "transport.simulated", "transport.sockets"),
+    ("transport.inprocess", "transport.simulated", "transport.sockets", "submitted"),
     ("transport.joint",),
     ("client", "sql"),
     ("roles",),

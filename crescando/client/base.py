@@ -285,6 +285,8 @@ class Backend(Protocol):
     def submit(self, request: Request, pending: Pending) -> None:
         """Submit one data operation, and keep `pending`, which gets its number.
 
+        In an event loop it sets off at the end of the loop's turn, with what the turn's other tasks submit.
+
         Raises
         ------
         ClosedError
@@ -306,6 +308,10 @@ class Backend(Protocol):
         ClosedError
             If the session or store is closed.
         """
+        ...
+
+    def hurry(self) -> None:
+        """Have what was submitted set off now: what a task submits does so with its event loop's turn."""
         ...
 
     def explain(self, request: Request) -> Future[tuple[Explanation, ...]]:

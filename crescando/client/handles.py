@@ -60,6 +60,7 @@ class _Handle(Generic[T]):
         """
         self._desk.check_process()
         seconds = checked_timeout(timeout_s, self._desk.timeout_s)
+        self._desk.backend.hurry()
         return wait(
             self._steps(), seconds, what=self._name(), twin="await handle, which the _nowait form gives"
         )
@@ -226,6 +227,7 @@ class _Durable(_Handle[T]):
         """
         self._desk.check_process()
         seconds = checked_timeout(timeout_s, self._desk.timeout_s)
+        self._desk.backend.hurry()
         wait(self._stable_steps(), seconds, what=self._name(), twin="await handle.wait_stable()")
 
     async def wait_stable(self, timeout_s: float | None = None) -> None:

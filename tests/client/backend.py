@@ -120,6 +120,9 @@ class EngineBackend:
             self._send(request, pending)
         return batch
 
+    def hurry(self) -> None:
+        """Nothing waits."""
+
     def _check(self) -> None:
         if self.n_closed:
             raise ClosedError("the backend is closed")

@@ -49,6 +49,9 @@ class Slow:
     def submit(self, request: Request, pending: Pending) -> None:
         self.sent.append((request, pending))
 
+    def hurry(self) -> None:
+        """Nothing waits for a turn's end."""
+
     def borders(self) -> tuple[int, ...]:
         return ()
 

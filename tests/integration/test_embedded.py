@@ -9,13 +9,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from types import FrameType
+from typing import Any
 
 import pytest
 
 import crescando
 from crescando import agg, col, errors
+from crescando.client.base import Request
+from crescando.roles.client import Client
 from tests.integration.stores import COUNTERS, N_COUNTERS, standstill, with_counters
 
 
@@ -169,6 +172,129 @@ def test_an_async_deadline_passes_and_the_operation_goes_on(store: crescando.Sto
         assert (await handle).affected == 1
 
     asyncio.run(main())
+
+
+# What the tasks of an event loop submit.
+
+
+def let_the_store_run() -> None:
+    """Block this thread, and so its event loop, for long enough that the store's loop takes what it can."""
+    time.sleep(0.05)
+
+
+def test_what_tasks_submit_in_one_turn_makes_one_batch(
+    store: crescando.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    take = Client.request_all
+
+    def counted(self: Client, asked: Collection[tuple[int, Request]]) -> None:
+        sizes.append(len(asked))
+        take(self, asked)
+
+    monkeypatch.setattr(Client, "request_all", counted)
+    read = store.table("counters").prepare_select(["v"], "k = ?")
+
+    async def reader(k: int) -> None:
+        handle = read((k,))
+        let_the_store_run()
+        assert (await handle).rows() == [(0,)]
+
+    async def main() -> None:
+        await asyncio.gather(*map(reader, range(5)))
+
+    asyncio.run(main())
+
+    assert sizes == [5]
+
+
+def test_in_an_event_loop_too_everything_comes_behind_what_was_submitted_before(
+    store: crescando.Store,
+) -> None:
+    async def main() -> None:
+        insert = store.table("counters").insert({"k": N_COUNTERS, "v": 7})
+        drop = store.drop_table_nowait("counters")
+        assert (await insert).affected == 1
+        await drop.wait()
+
+    asyncio.run(main())
+
+
+def test_a_read_is_cancelled_though_its_turn_has_not_ended(store: crescando.Store) -> None:
+    read = store.table("counters").prepare_select(["v"], "k = ?")
+
+    async def main() -> None:
+        handle = read((1,))
+        handle.cancel()
+        let_the_store_run()
+        with pytest.raises(errors.ReadCancelledError):
+            await handle
+
+    asyncio.run(main())
+
+
+def test_a_thread_that_blocks_does_not_wait_for_the_end_of_a_turn(store: crescando.Store) -> None:
+    counters = store.table("counters")
+    found: list[object] = []
+
+    async def main() -> None:
+        stable, done = counters.update("k = 1", "v = 1"), counters.update("k = 2", "v = 2")
+        for wait in (lambda: stable.stable(5), lambda: found.append(done.result(5).affected)):
+            thread = threading.Thread(target=wait)
+            thread.start()
+            # The loop stands still meanwhile.
+            thread.join()
+
+    asyncio.run(main())
+
+    assert found == [1]
+
+
+def test_what_a_stopped_event_loop_has_submitted_can_be_waited_for(store: crescando.Store) -> None:
+    counters = store.table("counters")
+    loop = asyncio.new_event_loop()
+    handles: list[Any] = []
+
+    def submit() -> None:
+        loop.stop()
+        handles.append(counters.update("k = 1", "v = 1"))
+
+    loop.call_soon(submit)
+    loop.run_forever()
+    loop.close()
+
+    assert handles[0].result(5).affected == 1
+
+
+def test_another_thread_s_operation_waits_for_no_turn(store: crescando.Store) -> None:
+    counters = store.table("counters")
+    found: list[object] = []
+
+    async def main() -> None:
+        handle = counters.update("k = 1", "v = v + 1")
+
+        def read() -> None:
+            found.extend(counters.select(["v"], "k = 1").rows())
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        thread.join()
+        await handle
+
+    asyncio.run(main())
+
+    assert found == [(1,)]
+
+
+def test_close_in_an_event_loop_drains_what_was_submitted_in_the_same_turn() -> None:
+    with with_counters() as store:
+
+        async def main() -> Any:
+            handle = store.table("counters").update("k = 1", "v = 1")
+            store.close()
+            return await handle
+
+        assert asyncio.run(main()).affected == 1
 
 
 # The end.

@@ -1,0 +1,104 @@
+"""What users' threads have submitted and a store's loop has not taken yet.
+
+Rules of the file: the loop is woken once for all that waits, and takes it in the order of
+submission. What the tasks of an event loop submit in one turn waits for its end, so that
+the operations of a thousand tasks make one batch: each batch costs a message to the
+routers and a scan. A thread that is about to block waits for no turn's end.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+from crescando.errors import ClosedError
+from crescando.loop import LoopThread
+
+E = TypeVar("E")
+
+
+class Submitted(Generic[E]):
+    """A queue in front of a store's loop.
+
+    Parameters
+    ----------
+    loop : LoopThread
+        Its lock guards the queue.
+    take : callable
+        Called in the loop's thread with all that waits.
+    """
+
+    def __init__(self, loop: LoopThread, take: Callable[[deque[E]], object]) -> None:
+        self._loop = loop
+        self._take = take
+        self._waiting: deque[E] = deque()
+        self._is_handed_over = False
+        self._turn: AbstractEventLoop | None = None
+        """The event loop whose turn's end hands over what waits."""
+
+    def add(self, entries: Iterable[E], here: AbstractEventLoop | None) -> bool:
+        """Take entries, under the lock; says whether `see_to_it` must be called behind it.
+
+        Parameters
+        ----------
+        entries : iterable
+        here : AbstractEventLoop or None
+            The running event loop whose turn may end first.
+        """
+        self._waiting.extend(entries)
+        if self._is_handed_over or (here is not None and here is self._turn):
+            return False
+        # Of two event loops the one whose turn ends first serves both.
+        self._is_handed_over, self._turn = here is None, here
+        return True
+
+    def see_to_it(self, here: AbstractEventLoop | None) -> None:
+        """See to it that what waits is taken; with what `add` was given.
+
+        Raises
+        ------
+        ClosedError
+            If the store's loop has ended.
+        """
+        if here is None:
+            self._loop.hand_over(self._take_all)
+        else:
+            here.call_soon(self.hurry)
+
+    def hurry(self) -> None:
+        """Wait for no turn's end any more."""
+        if self._turn is None:
+            return
+        with self._loop.lock:
+            self._turn = None
+            if self._is_handed_over or not self._waiting:
+                return
+            self._is_handed_over = True
+        # Whoever ends the store's loop fails what it has not taken.
+        with suppress(ClosedError):
+            self._loop.hand_over(self._take_all)
+
+    def hand_over(self, callback: Callable[[], object]) -> None:
+        """Have something called in the store's loop, behind everything that is submitted by then.
+
+        Raises
+        ------
+        ClosedError
+            If that has ended.
+        """
+
+        def behind() -> None:
+            self._take_all()
+            callback()
+
+        self._loop.hand_over(behind)
+
+    def _take_all(self) -> None:
+        with self._loop.lock:
+            self._is_handed_over = False
+            waiting, self._waiting = self._waiting, deque()
+        if waiting:
+            self._take(waiting)
