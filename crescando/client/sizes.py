@@ -6,7 +6,7 @@ and again; only values that can be of any length are looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from crescando.client.base import Request
@@ -15,6 +15,20 @@ from crescando.errors import StatementError
 
 _NUMBER_BYTES = 9
 """Of a value in the list of an IN, at most."""
+
+_FEW, _SHORT = 1024, 1024
+"""So few texts that are so short are never too long."""
+
+
+def are_short(parameters: Sequence[object]) -> bool:
+    """Say whether it is seen at a glance that constants are not too long: most never are."""
+    if len(parameters) > _FEW:
+        return False
+    for value in parameters:
+        kind = type(value)
+        if kind is tuple or ((kind is str or kind is bytes) and len(value) > _SHORT):  # type: ignore[arg-type]
+            return False
+    return True
 
 
 def bytes_of(parameter: object) -> int:

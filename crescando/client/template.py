@@ -17,7 +17,7 @@ from crescando.client.bind import Binder
 from crescando.client.expression import ColumnName, Expr
 from crescando.client.quick import QuickFill, quick_fill, signature_of
 from crescando.client.reach import Reach
-from crescando.client.sizes import checked_size
+from crescando.client.sizes import are_short, checked_size
 from crescando.client.slot import Rebind, Slot, Value, bindings, fill, placeholders
 from crescando.engine.functions import aggregate_type
 from crescando.engine.statement import (
@@ -249,7 +249,9 @@ class Prepared:
         plan, parameters = self._fill(params)
         ranges = plan.everywhere or plan.reach.ranges((parameters,))[0]
         request = Request(plan.shape, parameters, ranges, self._isolation)
-        return checked_size(request, self._bytes_max) if plan.may_be_long else request
+        if plan.may_be_long and not are_short(parameters):
+            checked_size(request, self._bytes_max)
+        return request
 
     def requests(self, params_list: Sequence[Params]) -> list[Request]:
         """Give one request per set of values.
@@ -278,7 +280,8 @@ class Prepared:
         requests = list(map(Request, repeat(shape), parameters, ranges, repeat(isolation)))
         if plan.may_be_long:
             for request in requests:
-                checked_size(request, self._bytes_max)
+                if not are_short(request.parameters):
+                    checked_size(request, self._bytes_max)
         return requests
 
     def _fill_alike(self, params_list: Sequence[Params]) -> tuple[Plan, list[tuple[Any, ...]]] | None:
