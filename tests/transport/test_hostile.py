@@ -33,6 +33,7 @@ from crescando.transport.handshake import (
     REASON_CHARACTERS_MAX,
     Address,
     Hello,
+    Refusal,
     SocketLimits,
     encode_word,
 )
@@ -510,6 +511,27 @@ def test_one_session_too_many_is_refused_and_the_others_go_on(
     for site in (near, late, fellow, stranger, *first):
         site.transport.close()
     until(loop, lambda: len(near.transport._places) == 0)
+
+
+@pytest.mark.parametrize("is_crossed", [False, True])
+def test_a_refusal_within_a_session_ends_it_and_nothing_else(
+    is_crossed: bool, forger: Forger, loop: asyncio.AbstractEventLoop
+) -> None:
+    near, address = router(forger, loop, SocketLimits())
+    far = client(forger, loop, address)
+    far.dial(ROUTER)
+    until(loop, lambda: near.witness.told("opened") == [far.process])
+    (link,) = near.transport._links.values()
+    near.transport._turn_down(link, Refusal("enough of that", is_crossed=is_crossed))
+    until(loop, lambda: far.witness.told("closed") == [ROUTER])
+
+    error = far.transport.error_of(ROUTER)
+    assert error is not None
+    assert error.reason == "the peer refuses: enough of that"
+    far.dial(ROUTER)
+    assert far.witness.told("opened") == [ROUTER, ROUTER]
+    for site in (near, far):
+        site.transport.close()
 
 
 def test_who_is_dialled_by_a_crowd_lets_everybody_in_at_last(
