@@ -8,6 +8,7 @@ nearest, so that no setting is ever silently without effect.
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 import warnings
 from collections.abc import Mapping
@@ -42,6 +43,8 @@ _PARTS = {
     "client": "client",
 }
 """Tables of the file, and the part of the specification that each sets."""
+
+_POLICIES = ("healing", "balancing")
 
 _CLUSTER = {
     "name": str,
@@ -169,9 +172,12 @@ def _made(path: Path, tables: Mapping[str, Any]) -> ClusterFile:
         for kind in _KINDS
     }
     for kind, group in groups.items():
-        for key in ("count", "standby"):
-            if group.get(key, 0) > GROUP_MAX:
-                raise SpecError(f"{kind}.{key} must be at most {GROUP_MAX:,}, not {group[key]:,}")
+        for key, least in (("count", 1), ("standby", 0), ("scan_threads", 1)):
+            number = group.get(key, least)
+            if number > GROUP_MAX:
+                raise SpecError(f"{kind}.{key} must be at most {GROUP_MAX:,}, not {number:,}")
+            if number < least:
+                raise SpecError(f"{kind}.{key} must be at least {least}, not {number}")
     spec = _spec(cluster, groups, tables)
     name = cluster.get("name", "crescando")
     if not is_name(name):
@@ -192,11 +198,8 @@ def _made(path: Path, tables: Mapping[str, Any]) -> ClusterFile:
 
 
 def _network(table: Mapping[str, Any]) -> SocketLimits:
-    limits = replace(SocketLimits(), **_checked("network", table, _types_of(SocketLimits())))
-    for key in fields(limits):
-        value = getattr(limits, key.name)
-        if not value > 0:
-            raise SpecError(f"network.{key.name} must be greater than 0, not {value!r}")
+    given = _above_zero("network", _checked("network", table, _types_of(SocketLimits())))
+    limits = replace(SocketLimits(), **given)
     if not CLIENT_BYTES_MIN <= limits.client_bytes_max <= limits.message_bytes_max:
         raise SpecError(
             f"network.client_bytes_max must be at least {CLIENT_BYTES_MIN} and at most "
@@ -212,20 +215,32 @@ def _spec(
     parts = {}
     for part, name in defaults.items():
         default = getattr(ClusterSpec(), name)
-        parts[name] = replace(default, **_checked(part, tables[part], _types_of(default)))
+        given = _checked(part, tables[part], _types_of(default))
+        # Policies look at themselves, and have keys that may be 0.
+        parts[name] = replace(default, **(given if part in _POLICIES else _above_zero(part, given)))
     with warnings.catch_warnings():
         # A file is read by many commands; its writer is told once, by `doctor`.
         warnings.simplefilter("ignore")
-        return ClusterSpec(
-            routers=groups["routers"].get("count", 3),
-            standby_routers=groups["routers"].get("standby", 0),
-            storages=groups["storages"].get("count", 4),
-            supers=groups["supers"].get("count", 3),
-            replication=cluster.get("replication", 3),
-            engine=cluster.get("engine", "scan"),
-            scan_threads=groups["storages"].get("scan_threads", 1),
-            **parts,
-        )
+        try:
+            return ClusterSpec(
+                routers=groups["routers"].get("count", 3),
+                standby_routers=groups["routers"].get("standby", 0),
+                storages=groups["storages"].get("count", 4),
+                supers=groups["supers"].get("count", 3),
+                replication=cluster.get("replication", 3),
+                engine=cluster.get("engine", "scan"),
+                scan_threads=groups["storages"].get("scan_threads", 1),
+                **parts,
+            )
+        except SpecError as error:
+            raise SpecError(_in_the_file(str(error))) from error
+
+
+def _in_the_file(text: str) -> str:
+    """Give an error of the specification with the names that its settings have in a file."""
+    for table, part in _PARTS.items():
+        text = re.sub(rf"\b{part}\.", f"{table}.", text)
+    return text
 
 
 def _types_of(part: Any) -> dict[str, type]:
@@ -242,8 +257,6 @@ def _seats(
     for kind, role in _KINDS.items():
         group = groups[kind]
         n_standby = group.get("standby", 0)
-        if n_standby < 0:
-            raise SpecError(f"{kind}.standby must be at least 0, not {n_standby}")
         nodes = [process.node for process in founding[kind]]
         nodes += [f"{_LETTERS[kind]}{len(nodes) + i}" for i in range(1, n_standby + 1)]
         host, port = group.get("host", HOST), group.get("port", PORTS[kind])
@@ -277,6 +290,14 @@ def _checked(table: str, values: Mapping[str, Any], types: Mapping[str, type]) -
     return dict(values)
 
 
+def _above_zero(table: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Give the values of a table back; raises if one is not above 0."""
+    for key, value in given.items():
+        if not value > 0:
+            raise SpecError(f"{table}.{key} must be greater than 0, not {value!r}")
+    return given
+
+
 def _or(name: str, known: tuple[str, ...]) -> str:
     nearest = nearest_name(name, known)
-    return f"; did you mean {nearest!r}?" if nearest else ""
+    return f" (did you mean {nearest!r}?)" if nearest else ""

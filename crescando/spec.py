@@ -120,3 +120,13 @@ class ClusterSpec:
                 "router.max_lag_s must exceed paxos.election_s, "
                 "or a leader that was replaced reports everybody who confirms to its successor"
             )
+        if self.super_.suspicion_s < 2 * self.super_.ping_s:
+            raise SpecError(
+                f"super_.suspicion_s must be at least twice super_.ping_s, which is {self.super_.ping_s:g}, "
+                "or everybody is suspected between two pings"
+            )
+        if self.storage.memory_watermark > 1:
+            raise SpecError(
+                "storage.memory_watermark is a share of memory_bytes, above 0 and at most 1, "
+                f"not {self.storage.memory_watermark!r}"
+            )
