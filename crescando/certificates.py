@@ -34,6 +34,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from crescando.errors import CredentialsError
 from crescando.permits import ROLES
+from crescando.transport.causes import words_of
 from crescando.transport.credentials import REVOKED_FILE, FileCredentials, check_private
 from crescando.transport.handshake import CLUSTER
 from crescando.transport.identity import ADMINISTRATOR, SCHEME, Identity, identity_of, is_name
@@ -122,7 +123,8 @@ class Authority:
             self._certificate = x509.load_pem_x509_certificate(path.read_bytes())
         except (OSError, ValueError, TypeError) as error:
             raise CredentialsError(
-                str(self.folder), f"there is no authority in it ({error}); run: crescando certs init"
+                str(self.folder),
+                f"there is no authority in it ({words_of(error)}); run: crescando certs init",
             ) from error
         if not _are_pair(key, self._certificate):
             raise CredentialsError(str(key_path), f"it is not the key of {AUTHORITY_FILE}")
@@ -389,7 +391,7 @@ def check(path: Path) -> Finding:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
         names = _identities_of(certificate)
     except (OSError, ValueError) as error:
-        return Finding(path, fault=f"it holds no certificate: {error}")
+        return Finding(path, fault=f"it holds no certificate: {words_of(error)}")
     fault = ""
     try:
         FileCredentials(path)

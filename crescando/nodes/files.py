@@ -42,6 +42,8 @@ def client_credentials(place: Path | str, name: str = "app") -> FileCredentials:
         cluster if its file is issued here.
     """
     path = Path(place)
+    if not path.exists():
+        raise CredentialsError(str(path), "there is no such file or folder; run: crescando certs init")
     rights = (f"{ADMINISTRATOR}/{name}",) if name == ADMINISTRATOR else ()
     return FileCredentials(_file(path, None, "client", name, rights) if path.is_dir() else path)
 

@@ -33,6 +33,7 @@ from crescando.process import ProcessCore
 from crescando.roles.description import NOBODY_LEADS, ChangeRouters, Described, Describer, node_of
 from crescando.scanning import ScanThreads, Team
 from crescando.spec import ENGINES
+from crescando.transport.causes import words_of
 from crescando.transport.credentials import Credentials
 from crescando.transport.handshake import Address
 from crescando.transport.sockets import SocketTransport
@@ -132,7 +133,9 @@ class Node:
         try:
             listening.result(LISTEN_S)
         except OSError as error:
-            raise SpecError(f"{self._seat.node} cannot listen at {self._seat.address}: {error}") from error
+            raise SpecError(
+                f"{self._seat.node} cannot listen at {self._seat.address}: {words_of(error)}"
+            ) from error
         except TimeoutError:
             raise DeadlineError(f"{self._seat.node} does not listen after {LISTEN_S} s") from None
         self._beginning = self._run(self._begin())

@@ -9,6 +9,7 @@ cannot help until somebody changes a file or a setting.
 
 from __future__ import annotations
 
+import os
 import ssl
 from typing import NamedTuple
 
@@ -77,6 +78,14 @@ _SPOKEN = {
     MAGIC_BYTES: "TLS is spoken on one side only: one has certificates and the other has none",
 }
 """By what a stream begins with that is not what was expected."""
+
+
+def words_of(error: Exception) -> str:
+    """Give what the system says of a fault, without its number and without Python's own wording."""
+    if isinstance(error, OSError) and error.errno is not None:
+        # Those of looking up names are negative, and no number of the system.
+        return os.strerror(error.errno) if error.errno > 0 else error.strerror or str(error)
+    return str(error)
 
 
 def spoken(first: bytes) -> str:

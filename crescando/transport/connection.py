@@ -18,7 +18,14 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from crescando.errors import RemoteProtocolError
-from crescando.transport.causes import CLOSED_IN_HANDSHAKE, MAGIC_BYTES, PEER_CLOSED, Cause, cause_of
+from crescando.transport.causes import (
+    CLOSED_IN_HANDSHAKE,
+    MAGIC_BYTES,
+    PEER_CLOSED,
+    Cause,
+    cause_of,
+    words_of,
+)
 from crescando.transport.framing import HEADER_BYTES, Body, FrameKind, Framer, header
 from crescando.transport.tls import TlsStream
 
@@ -335,5 +342,5 @@ class Connection(asyncio.Protocol):
             closed = CLOSED_IN_HANDSHAKE if is_shaking else PEER_CLOSED
             # Whoever leaves while it is being answered is not connected any more: it has closed, no more.
             has_left = isinstance(error, OSError) and error.errno == errno.ENOTCONN
-            self._end(Cause(str(error)) if error is not None and not has_left else closed)
+            self._end(Cause(words_of(error)) if error is not None and not has_left else closed)
         self._loop.call_soon(self._handler.gone, self)

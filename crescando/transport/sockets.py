@@ -25,7 +25,7 @@ from typing import Any
 from crescando.errors import CredentialsError, RemoteProtocolError, SessionRefusedError
 from crescando.transport.audit import Audit
 from crescando.transport.base import Codec, Decode, Endpoint, Transport
-from crescando.transport.causes import CLOSED_IN_HANDSHAKE, PEER_CLOSED, Cause
+from crescando.transport.causes import CLOSED_IN_HANDSHAKE, PEER_CLOSED, Cause, words_of
 from crescando.transport.connection import Connection
 from crescando.transport.credentials import PROTOCOL_NAME, Credentials
 from crescando.transport.framing import Body, FrameKind
@@ -175,7 +175,7 @@ class SocketTransport(Transport):
         except TimeoutError:
             raise SessionRefusedError(said(address), "no answer in time", False) from None
         except OSError as error:
-            raise SessionRefusedError(said(address), str(error), False) from error
+            raise SessionRefusedError(said(address), words_of(error), False) from error
         except RemoteProtocolError as error:
             raise SessionRefusedError(said(address), str(error), True) from error
         finally:
@@ -254,9 +254,9 @@ class SocketTransport(Transport):
             await self._reach(link, address)
         except OSError as error:
             if link.is_connected:
-                link.connection.abort(str(error))
+                link.connection.abort(words_of(error))
             else:
-                self._refuse(pair, Cause(str(error)))
+                self._refuse(pair, Cause(words_of(error)))
 
     async def _reach(self, link: Link, address: Address) -> None:
         self._redials.n_dials += 1
