@@ -129,7 +129,9 @@ class Questions:
         """
         deadline_s = time.monotonic() + timeout_s
         _, config = self.layout(timeout_s)
-        process = identify(name, sorted(config.storages | config.supers), "storage process or super")
+        process = identify(
+            name, sorted(config.storages | config.supers), "among the storage processes and supers"
+        )
         told = self._backend().ask(process, Retire)
         while True:
             # Looked at before the configuration is: one that has left has gone away too.

@@ -64,7 +64,14 @@ def add_to(commands: Any) -> None:
 
     status = commands.add_parser("status", help="say how a cluster and each of its nodes are")
     add_file(status)
-    status.add_argument("--watch", nargs="?", type=seconds, const=WATCH_S, metavar="SECONDS", help="go on")
+    status.add_argument(
+        "--watch",
+        nargs="?",
+        type=seconds,
+        const=WATCH_S,
+        metavar="SECONDS",
+        help=f"go on, every so many seconds (default: {WATCH_S:g})",
+    )
     status.set_defaults(run=_status)
 
     doctor = commands.add_parser(

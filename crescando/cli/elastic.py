@@ -60,14 +60,18 @@ def add_to(commands: Any) -> None:
     events = _command(commands, "events", _events, "show what happened to the cluster, and what happens")
     events.add_argument("--after", type=int, default=-1, help="a position; by default from the beginning")
     top = _command(commands, "top", _top, "show what every node does, again and again")
-    top.add_argument("--every", type=seconds, default=WATCH_S, metavar="SECONDS")
+    top.add_argument(
+        "--every", type=seconds, default=WATCH_S, metavar="SECONDS", help=f"pause (default: {WATCH_S:g})"
+    )
     top.add_argument("--times", type=int, default=0, help="how often; by default until Ctrl-C")
 
 
 def _command(
     commands: Any, name: str, run: Callable[[argparse.Namespace], int], text: str
 ) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=text)
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=f"{text.capitalize()}."
+    )
     add_file(parser)
     parser.set_defaults(run=run)
     return parser

@@ -39,7 +39,11 @@ def checked_timeout(timeout_s: float | None, default_s: float) -> float:
         If it is not between 0 and a day.
     """
     wanted = default_s if timeout_s is None else timeout_s
-    if not 0 <= wanted <= TIMEOUT_S_MAX:
+    try:
+        is_fit = 0 <= wanted <= TIMEOUT_S_MAX
+    except TypeError:
+        is_fit = False
+    if not is_fit:
         raise StatementError(f"timeout_s must lie between 0 and {TIMEOUT_S_MAX:.0f}, not {wanted!r}")
     return wanted
 

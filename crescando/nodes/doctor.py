@@ -25,8 +25,9 @@ from typing import Literal
 from crescando.clusterfile import ClusterFile, Seat
 from crescando.errors import CrescandoError
 from crescando.nodes.files import certificate_for, client_credentials, file_of
-from crescando.nodes.health import Health, look
+from crescando.nodes.health import Health, NodeHealth, look
 from crescando.nodes.looks import VERSION
+from crescando.nodes.runs import FOLDER
 from crescando.transport.credentials import FileCredentials
 from crescando.warming import VARIABLE, compiling
 
@@ -258,7 +259,8 @@ def _nodes(file: ClusterFile, client: str) -> Iterator[Finding]:
         return
     for node in health.nodes:
         if node.fault:
-            yield Finding("nodes", "fault", f"{node.seat.node} at {node.seat.address} {node.fault}")
+            where = f"{node.seat.node} at {node.seat.address}"
+            yield Finding("nodes", "fault", f"{where} {node.fault}", _node_mend(file, node))
     yield from _agreement(health)
     if health.config is not None and health.config.failed:
         failed = ", ".join(map(str, sorted(health.config.failed)))
@@ -266,8 +268,22 @@ def _nodes(file: ClusterFile, client: str) -> Iterator[Finding]:
             "nodes",
             "fault",
             f"{failed} failed, and nobody has its place on the ring",
-            "start a standby and run: crescando replace PROCESS; or set healing.action to replace",
+            "start a process on standby and run: "
+            + " and ".join(f"crescando replace {process.node}" for process in sorted(health.config.failed))
+            + "; or set healing.action to replace",
         )
+
+
+def _node_mend(file: ClusterFile, node: NodeHealth) -> str:
+    if node.described is None:
+        own = FOLDER / file.name / f"{node.seat.node}.log"
+        log = f"look into {own}" if own.exists() else "look into its log"
+        return f"{log}; where nobody starts it again: crescando up -f {file.path} --node {node.seat.node}"
+    if node.host is None:
+        return "it begins when the others have begun: start them, or look into its log"
+    if not node.host.is_running:
+        return "start its node again: it comes back as a later life"
+    return "a majority of the routers must run, and it must reach them: look at these first"
 
 
 def _agreement(health: Health) -> Iterator[Finding]:

@@ -111,7 +111,9 @@ class Health:
             lost = ", ".join(str(process) for process in sorted(config.failed))
             ring = config.ring
             short = "" if ring.replication == ring.promised else f" of {ring.promised} promised"
-            yield f"  {ring.replication}{short} copies of each row" + (f"; failed: {lost}" if lost else "")
+            # The place of one that has failed is still counted, and nobody has its copies.
+            few = f", fewer of those that {lost} had: failed, and not replaced yet" if lost else ""
+            yield f"  {ring.replication}{short} copies of each row{few}"
             if config.changes:
                 yield f"  {len(config.changes)} changes of the ring under way"
 

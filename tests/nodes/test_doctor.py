@@ -133,6 +133,36 @@ def test_nodes_of_other_versions_and_with_other_clocks_are_named(
     assert doctor.CLOCK_S < 60.0
 
 
+def test_every_node_that_is_not_well_is_told_with_what_mends_it(
+    file: ClusterFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = datetime.datetime.now().timestamp()
+
+    def heard(*hosts: Hosts) -> Heard:
+        return Heard(Described(VERSION, 1, now_s, hosts, (), b"", ()), now_s, now_s)
+
+    def host(node: str, *, runs: bool, ready: bool) -> Hosts:
+        return Hosts(file.seat(node).process, runs, ready, "expelled", None, 1, {})
+
+    told: dict[str, Heard | str] = {
+        seat.node: heard(host(seat.node, runs=True, ready=True)) for seat in file.seats
+    }
+    told |= {
+        "s1": "Connection refused",
+        "s2": heard(),
+        "s3": heard(host("s3", runs=False, ready=False)),
+        "r1": heard(host("r1", runs=True, ready=False)),
+    }
+    monkeypatch.setattr(health, "describe_all", lambda *_: told)
+
+    faults = {finding.text.split()[0]: finding.mend for finding in found(file, "nodes")}
+    assert sorted(faults) == ["r1", "s1", "s2", "s3"]
+    assert f"crescando up -f {file.path} --node s1" in faults["s1"]
+    assert "start them" in faults["s2"]
+    assert "later life" in faults["s3"]
+    assert "majority of the routers" in faults["r1"]
+
+
 def test_what_lies_on_other_hosts_is_no_fault_of_this_one(tmp_path: Path) -> None:
     # Of TEST-NET-1: nobody's address.
     file = write_cluster(tmp_path, routers=1, storages=1, supers=1)
