@@ -23,6 +23,7 @@ import msgspec
 
 from crescando.client.base import Backend, Pending, Request, SchemaChanged
 from crescando.client.batch import Batch
+from crescando.client.progress import Progress
 from crescando.client.promise import Promise
 from crescando.client.waiting import TIMEOUT_S_DEFAULT, Steps
 from crescando.errors import ClosedError, RefusedError, StatementError, UnknownTableError
@@ -62,11 +63,17 @@ class Desk:
     backend : Backend
     timeout_s : float
         How long calls wait if they do not say.
+
+    Attributes
+    ----------
+    progress : Progress
+        Of loads and pinned reads whose leases this session renews.
     """
 
     def __init__(self, backend: Backend, timeout_s: float = TIMEOUT_S_DEFAULT) -> None:
         self.backend = backend
         self.timeout_s = timeout_s
+        self.progress = Progress()
         self._generation = _process.generation
         self.lock = threading.Lock()
         self._is_closed = False

@@ -149,7 +149,7 @@ class Load:
             raise error
 
     def renew(self, timeout_s: float | None = None) -> None:
-        """Let the lease begin anew.
+        """Let the lease begin anew, as workers do while they stage rows.
 
         Raises
         ------
@@ -361,6 +361,7 @@ class StagedPart:
             If the part is finished, or cannot be any more.
         """
         self._check_open()
+        self._keep_alive()
         self._send_all(timeout_s)
         self._cut = self._chunks.add(rows, self._desk.backend.borders())
         self._send_some()
@@ -380,6 +381,7 @@ class StagedPart:
         if self._receipt is not None:
             return self._receipt
         self._check_open()
+        self._keep_alive()
         self._send_all(timeout_s)
         self._cut = self._chunks.rest(self._desk.backend.borders())
         self._send_all(timeout_s)
@@ -421,6 +423,12 @@ class StagedPart:
                 f"attempt {self.attempt} at partition {self.partition} cannot be finished any more: "
                 f"{self._fault}; stage another attempt"
             )
+
+    def _keep_alive(self) -> None:
+        """Renew the load's lease now and then: there is progress."""
+        if self._desk.progress.is_due(self.ticket.load, self.ticket.lease_s):
+            # What comes of it need not be waited for: if the load has ended, what is staged says so.
+            self._desk.backend.renew_load(self.ticket.load)
 
     def _send_all(self, timeout_s: float | None) -> None:
         """Send all that is cut; waits while too much is on its way."""
@@ -493,6 +501,7 @@ class StagedPart:
         self._open.popleft()
         self._open_bytes -= n_bytes
         self._position = max(self._position, int(outcome.position))
+        self._keep_alive()
 
 
 class _translated:  # noqa: N801  # Reads as a verb where it is used.

@@ -87,9 +87,6 @@ class Pinned:
     desk : Desk
     ticket : PinTicket
     arcs : sequence of PinnedArc
-    holders : sequence of ProcessId
-        Everybody who may keep it, those included who have not told.
-    lease_s : float
 
     Attributes
     ----------
@@ -97,18 +94,9 @@ class Pinned:
         All that another session, process or host needs beside a part.
     """
 
-    def __init__(
-        self,
-        desk: Desk,
-        ticket: PinTicket,
-        arcs: Sequence[PinnedArc],
-        holders: Sequence[ProcessId],
-        lease_s: float,
-    ) -> None:
+    def __init__(self, desk: Desk, ticket: PinTicket, arcs: Sequence[PinnedArc]) -> None:
         self._desk = desk
         self._arcs = tuple(arcs)
-        self._holders = tuple(holders)
-        self._lease_s = lease_s
         self._is_closed = False
         self.ticket = ticket
 
@@ -139,14 +127,16 @@ class Pinned:
     def renew(self, lease_s: float | None = None, *, timeout_s: float | None = None) -> None:
         """Let the lease last so long from now on: as long as at first, if it is not said.
 
+        Whoever reads a part does so by itself, as often as is needed.
+
         Raises
         ------
         SnapshotExpiredError
             If some range is not kept any more by anybody.
         """
-        lease_s = self._lease_s if lease_s is None else checked_lease(lease_s)
+        lease_s = self.ticket.lease_s if lease_s is None else checked_lease(lease_s)
         renew = Renew(self.ticket.pin, lease_s)
-        answers = _ask_all(self._desk, self._holders, renew, timeout_s, OWNER_S)
+        answers = _ask_all(self._desk, self.ticket.holders, renew, timeout_s, OWNER_S)
         kept = {process for process, answer in answers.items() if isinstance(answer, Kept)}
         if not all(kept.intersection(arc.owners) for arc in self._arcs):
             raise SnapshotExpiredError(_reasons(answers))
@@ -155,7 +145,8 @@ class Pinned:
         """Let everybody forget it; twice is as good as once."""
         if not self._is_closed and not self._desk.is_forked:
             self._is_closed = True
-            _ask_all(self._desk, self._holders, Release(self.ticket.pin), timeout_s, CLOSE_S)
+            release = Release(self.ticket.pin)
+            _ask_all(self._desk, self.ticket.holders, release, timeout_s, CLOSE_S)
 
     def __enter__(self) -> Self:
         return self
@@ -208,7 +199,8 @@ def pin(desk: Desk, tables: Sequence[str], lease_s: float, timeout_s: float | No
         holdings = _gather(desk, pin_id, asked, deadline)
         position, arcs = _united(holdings)
         schemas = holdings[arcs[0].owners[0]].tables
-        return Pinned(desk, PinTicket(pin_id, position, schemas), arcs, sorted(asked), lease_s)
+        ticket = PinTicket(pin_id, position, schemas, tuple(sorted(asked)), lease_s)
+        return Pinned(desk, ticket, arcs)
     except BaseException:
         # Whoever has it, or will have it, lets go of it, or its lease will.
         ordered.add_done_callback(lambda ordered: _release(desk, ordered))
@@ -348,9 +340,18 @@ class _Reading:
         """Whether the owner said last that it has too much to do for the moment."""
 
     def _ask(self, strip: int, offset: int) -> Future[PinAnswer]:
+        self._keep_alive()
         part = self._part
         fetch = Fetch(self._ticket.pin, *self._encoded, part.key_range, part.n_strips, strip, offset)
         return self._desk.backend.ask_pinned(self._owners[0], fetch)
+
+    def _keep_alive(self) -> None:
+        """Renew the lease now and then, of all that is pinned: others read on when this part is read."""
+        ticket = self._ticket
+        if self._desk.progress.is_due(ticket.pin, ticket.lease_s):
+            for holder in ticket.holders:
+                # What they answer is not waited for: who does not keep it is not asked for rows, or says so.
+                self._desk.backend.ask_pinned(holder, Renew(ticket.pin, ticket.lease_s))
 
     def pieces(self) -> Iterator[Answer]:
         """Give the rows, a bounded number at a time; at least one piece, be it empty."""

@@ -45,7 +45,7 @@ class PinId(NamedTuple):
     number: int
 
 
-class PinTicket(msgspec.Struct, frozen=True, array_like=True, tag="pin/1"):
+class PinTicket(msgspec.Struct, frozen=True, array_like=True, tag="pin/2"):
     """What names a pinned snapshot, in any session of any process.
 
     Attributes
@@ -55,11 +55,17 @@ class PinTicket(msgspec.Struct, frozen=True, array_like=True, tag="pin/1"):
         Everything before it in the one order shows in the snapshot, and nothing after it.
     tables : tuple of TableSchema
         The pinned tables, as they were at that position.
+    holders : tuple of ProcessId
+        Everybody who may keep it, those included who have not told.
+    lease_s : float
+        How long it is kept when nobody reads it; who does renews it.
     """
 
     pin: PinId
     position: Position
     tables: tuple[TableSchema, ...]
+    holders: tuple[ProcessId, ...]
+    lease_s: float
 
     def schema(self, table: str) -> TableSchema:
         """Give the schema of a pinned table, as it was.

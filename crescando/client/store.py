@@ -257,7 +257,7 @@ class Session:
         columns : sequence of str, optional
             What every row gives; all columns if not given, or the key of a delete.
         lease_s : float
-            How long after this, or after `Load.renew`, the load ends by itself.
+            After how long in which no worker stages anything the load ends by itself; see `Load.renew`.
         timeout_s : float, optional
 
         Raises
@@ -290,8 +290,9 @@ class Session:
 
         def begun(found: tuple[LoadId, bool]) -> Load:
             load, is_committed = found
+            version, epoch = schema.version, begin.epoch
             ticket = LoadTicket(
-                load, table, schema.id, schema.version, job, begin.epoch, write, rule, names, is_committed
+                load, table, schema.id, version, job, epoch, write, rule, names, lease_s, is_committed
             )
             return Load(self._desk, ticket, schema)
 
@@ -360,7 +361,7 @@ class Session:
         tables : str
             Names.
         lease_s : float
-            How long it lasts unless it is renewed; a day at most.
+            How long it lasts from now, and from when anybody has read of it last; a day at most.
         timeout_s : float, optional
             The session's default if not given.
 

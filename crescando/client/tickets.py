@@ -26,7 +26,7 @@ NUMBER_MAX = (1 << 31) - 1
 """Of attempts, as their workers count them."""
 
 
-class LoadTicket(msgspec.Struct, frozen=True, array_like=True, tag="load-ticket/1"):
+class LoadTicket(msgspec.Struct, frozen=True, array_like=True, tag="load-ticket/2"):
     """What a worker must know of a load; travels as bytes.
 
     Attributes
@@ -41,6 +41,8 @@ class LoadTicket(msgspec.Struct, frozen=True, array_like=True, tag="load-ticket/
     write, rule : str
     columns : tuple of str
         What every row gives.
+    lease_s : float
+        After how long without progress the load ends; workers renew it.
     is_committed : bool
         Whether there is nothing to load, since the job has committed this epoch before.
     """
@@ -54,6 +56,7 @@ class LoadTicket(msgspec.Struct, frozen=True, array_like=True, tag="load-ticket/
     write: LoadWriteName
     rule: LoadRuleName
     columns: tuple[str, ...]
+    lease_s: float
     is_committed: bool = False
 
     def encode(self) -> bytes:

@@ -21,7 +21,7 @@ from crescando.spark.connections import Place
 from crescando.spark.options import CLIENT, LOAD_LEASE_S, READ_LEASE_S, read_options, write_options
 from crescando.spark.reading import Piece, arrow_schema, condition, look_up, pin
 from crescando.spark.types import spark_schema
-from crescando.spark.writing import Staged, abort, begin, commit, stage
+from crescando.spark.writing import Staged, abort, begin, commit, kept_alive, stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,7 +68,7 @@ def load(
     confirm_overwrite : str, optional
         The table's name once more, if `write` is ``overwrite``.
     lease_s : float
-        After how long without a commit everything staged is dropped.
+        After how long without this driver, or rows from its tasks, everything staged is dropped.
     timeout_s : float, optional
         How long each step may take.
 
@@ -100,7 +100,7 @@ def load(
     if ticket.is_committed:
         return commit(options, ticket, ())
     try:
-        with _told_by_spark():
+        with _told_by_spark(), kept_alive(options, ticket):
             task = partial(_staged, options.place, ticket.encode(), options.timeout_s)
             rows = df.mapInArrow(task, _RECEIPTS).collect()
         return commit(options, ticket, [Staged(row[0], bytes(row[1]), row[2]) for row in rows])
@@ -170,8 +170,8 @@ def extract(
     n_parts : int, optional
         How many partitions the frame has; at least one for each process that keeps rows.
     lease_s : float
-        How long the position is kept. A frame that is used later is an error; write it
-        somewhere, or cache it, before.
+        How long the position is kept when no task reads it. A frame that is used later is an error;
+        write it somewhere, or cache it, before.
     timeout_s : float, optional
 
     Returns

@@ -45,7 +45,7 @@ class ReadOptions:
     columns : tuple of str or None
         None for all, or those of the schema that the read is given.
     lease_s : float
-        How long the rows are kept as of the read's position.
+        How long the rows are kept as of the read's position, from when any task has read them last.
     timeout_s : float or None
         How long each step may take.
     """
@@ -76,7 +76,7 @@ class WriteOptions:
     job : str or None
         The name under which a write takes effect once, however often it is tried.
     lease_s : float
-        After how long without a commit the rows are dropped.
+        After how long without progress of any task the rows are dropped.
     timeout_s : float or None
         How long each step may take.
     checkpoint : str or None

@@ -99,7 +99,7 @@ def pin(
     with connected(options.place, options.timeout_s) as store:
         # What is wrong with the statement is told here, not by every task.
         store.table_nowait(options.table).result(options.timeout_s).prepare_select(list(names), where)
-        # Nobody tells when Spark is done with a read; the lease ends what it holds.
+        # Nobody tells when Spark is done with a read; the lease, which tasks renew, ends what it holds.
         pinned = store.pin(options.table, lease_s=options.lease_s, timeout_s=options.timeout_s)
         ticket = pinned.ticket.encode()
         return tuple(

@@ -8,12 +8,14 @@ no use, and the driver is the one who should tell.
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from crescando.client.progress import PER_LEASE
 from crescando.client.tickets import LoadOutcome, LoadTicket, PartReceipt
 from crescando.errors import CrescandoError, StatementError, TypeMismatchError
 from crescando.spark.connections import Place, connected
@@ -110,6 +112,24 @@ def stage(place: Place, ticket: LoadTicket, batches: Iterable[Any], timeout_s: f
     # Spark keeps a worker only if it has read all that it was sent.
     _drain(remaining)
     return Staged(partition, fault=fault)
+
+
+@contextmanager
+def kept_alive(options: WriteOptions, ticket: LoadTicket) -> Iterator[None]:
+    """Renew a load's lease while its driver is inside: Spark may compute for long before the first row."""
+    is_over = threading.Event()
+
+    def renew() -> None:
+        while not is_over.wait(ticket.lease_s / PER_LEASE):
+            # If the load has ended, its tasks and its commit say so.
+            with suppress(CrescandoError), connected(options.place, options.timeout_s) as store:
+                store.resume_load(ticket).renew(options.timeout_s)
+
+    threading.Thread(target=renew, name="crescando-lease", daemon=True).start()
+    try:
+        yield
+    finally:
+        is_over.set()
 
 
 def _drain(batches: Iterator[Any]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from crescando.client import load as load_module
+from crescando.client import progress
 from crescando.client.base import LoadEnd, Request, StagedChunk, WriteOutcome
 from crescando.client.flight import Desk
 from crescando.client.load import Load, StagedPart
@@ -36,7 +37,7 @@ SCHEMA = TableSchema(
     primary_key=("id",),
 )
 LOAD = LoadId(ProcessId("client", "d"), 2)
-TICKET = LoadTicket(LOAD, "t", SCHEMA.id, SCHEMA.version, "j", -1, "insert", "keep", ("id", "text"))
+TICKET = LoadTicket(LOAD, "t", SCHEMA.id, SCHEMA.version, "j", -1, "insert", "keep", ("id", "text"), 60.0)
 
 
 class Slow:
@@ -124,6 +125,25 @@ def test_a_write_that_waits_in_vain_takes_nothing_and_loses_nothing(slow: Slow) 
     assert slow.rows() == list(range(10))
     assert (receipt.n_rows, len(receipt.chunks)) == (10, len(slow.sent))
     assert [request.load.chunk for request, _ in slow.sent] == list(range(len(slow.sent)))  # type: ignore[union-attr]
+
+
+def test_whoever_writes_renews_the_lease_and_whoever_pauses_does_not(
+    slow: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr("crescando.client.chunks.COLLECTED_ROWS", 1_000)
+    staged, renewed_s = part(slow), []
+    for _ in range(20):
+        # So few rows that none are sent yet.
+        staged.write(keys(range(1)))
+        if len(slow.controls) > len(renewed_s):
+            renewed_s.append(now_s - 100.0)
+        now_s += 10.0
+
+    assert not slow.sent
+    assert {what for what, _ in slow.controls} == {"renew"}
+    assert renewed_s == [each * TICKET.lease_s / 3 for each in range(10)]
 
 
 def test_a_part_whose_block_was_left_gives_no_receipt(slow: Slow) -> None:
@@ -215,7 +235,7 @@ def test_a_commit_that_shows_other_rows_than_were_staged_is_told(slow: Slow) -> 
 
 
 def test_a_load_that_was_sealed_before_is_published_unless_keys_were_taken(slow: Slow) -> None:
-    strict = LoadTicket(LOAD, "t", 0, 1, "j", -1, "insert", "fail", ("id", "text"))
+    strict = LoadTicket(LOAD, "t", 0, 1, "j", -1, "insert", "fail", ("id", "text"), 60.0)
     handle = Load(desk(slow), strict, SCHEMA).commit_nowait([RECEIPT])
     ends(slow)[0][1].set_result(told(LoadCount.RESERVED, 5))
     with pytest.raises(DeadlineError):

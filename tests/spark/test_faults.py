@@ -20,10 +20,11 @@ from crescando import Store, Table
 from crescando.client.tickets import LoadTicket
 from crescando.cluster import Cluster
 from crescando.errors import CrescandoError, LoadGoneError
+from crescando.routing.rubberband.loads import Load
 from crescando.spark import load
 from crescando.spark.frames import _staged
 from crescando.spark.options import write_options
-from crescando.spark.writing import Staged, begin, commit, stage
+from crescando.spark.writing import Staged, begin, commit, kept_alive, stage
 from tests.spark.conftest import PATIENCE_S
 from tests.spark.tables import fresh, keyed
 
@@ -158,6 +159,50 @@ def test_workers_that_are_killed_count_once(
     save(frame(spark, partial(kills_once, str(marker))), at, table, way)
     assert marker.exists()
     assert ids(table) == list(range(N))
+
+
+def last_waits(go: str, batches: Batches) -> Iterator[Any]:
+    """Give batches, those of the last partition when told to."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    while context is not None and context.partitionId() == PARTS - 1 and not Path(go).exists():
+        time.sleep(0.02)
+    yield from batches
+
+
+def test_tasks_that_stage_rows_keep_their_load(
+    spark: SparkSession, store: Store[Cluster], at: dict[str, str], table: Table, tmp_path: Path
+) -> None:
+    go, end_s = tmp_path / "go", time.monotonic() + PATIENCE_S
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(load, frame(spark, partial(last_waits, str(go))), table.name, **at)
+        try:
+            while not any(each.renewals for each in _loads(store, table)):
+                assert not done.done(), "nobody has renewed it"
+                assert time.monotonic() < end_s, "nobody renews it"
+                time.sleep(0.05)
+        finally:
+            go.touch()
+        assert done.result().inserted == N
+
+
+def test_a_driver_that_waits_for_its_tasks_keeps_its_load_and_one_that_is_gone_does_not(
+    spark: SparkSession, store: Store[Cluster], at: dict[str, str], table: Table
+) -> None:
+    options = write_options({**at, "table": table.name, "lease_s": 6.0})
+    ticket = begin(options, frame(spark).schema)
+    with kept_alive(options, ticket):
+        while _loads(store, table)[0].renewals < 5:
+            time.sleep(0.05)
+    end_s = time.monotonic() + PATIENCE_S
+    while _loads(store, table):
+        assert time.monotonic() < end_s, "it does not end"
+        time.sleep(0.05)
+
+
+def _loads(store: Store[Cluster], table: Table) -> list[Load]:
+    return [each for each in store.cluster.config().loads.open if each.table == table.schema.id]
 
 
 def staged_twice(place: Any, ticket: bytes, batches: Batches) -> Iterator[Any]:
