@@ -265,6 +265,7 @@ class Admission(Generic[C]):
             if run.ordered:
                 break
             self._runs.popleft()
+        load.is_full = bool(self._runs)
         return admitted
 
     def drop(self, client: ProcessId, numbers: Collection[int]) -> set[int]:

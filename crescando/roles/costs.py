@@ -6,6 +6,9 @@ is put down to everything in it, in proportion; a shape that comes in other comp
 known by itself. What is a scan's and what an operation's is seen where more or fewer operations
 share a cycle than before. How many of a shape may do so is tried out: a thousand reads that
 find everything would else be one cycle of a minute, and its answers all there is of memory.
+Nor may an estimate prove itself right: a host that stands still for a second makes operations
+look slow, so that few share a cycle, and few can never show that more would have cost nothing.
+While operations are left waiting, twice as many are tried every now and then (`Trials`).
 An estimate decides when something is executed and never what comes of it.
 """
 
@@ -48,6 +51,15 @@ SURPRISE_MAX = 8.0
 MEAN_OF = 0.1
 """Share of the last cycle in the mean."""
 
+TRIAL_PAUSE, TRIAL_PAUSE_MAX = 16, 256
+"""So many cycles that left something waiting lie between two trials; doubled while trials show nothing."""
+
+CHEAPER = 0.8
+"""A trial that took no more of what was expected says that more is worth trying at once."""
+
+HELD_UP = 2.0
+"""A cycle that took so many times what was expected may have spoilt the estimates."""
+
 SHAPES_MAX = 8_192
 
 
@@ -69,17 +81,19 @@ class Cost:
         weight, took_s = self._most
         return max(UNTRIED, weight * max(TRIED_TIMES, CYCLE_S / took_s)) if weight else UNTRIED
 
-    def learn(self, weight: float, took_s: float, surprise: float, *, is_alone: bool) -> None:
+    def learn(self, weight: float, took_s: float, surprise: float, *, is_alone: bool, is_trial: bool) -> None:
         """Learn that operations of some weight took so long, the scan included; others hardly anything."""
         if weight > self._most[0]:
             self._most = weight, took_s
         before, before_s = self._last
         low, high = sorted((weight, before))
-        is_long = max(took_s, before_s) > LONG * CYCLE_S
+        is_asked = is_trial or max(took_s, before_s) > LONG * CYCLE_S
         if is_alone:
             self._last = weight, took_s
-        if is_alone and is_long and before and high >= max(TOLD_APART * low, TOLD_APART_MIN):
-            slope_s = min(max((took_s - before_s) / (weight - before), EACH_S_MIN), took_s / weight)
+        if is_alone and is_asked and before and high >= max(TOLD_APART * low, TOLD_APART_MIN):
+            slope_s = (took_s - before_s) / (weight - before)
+            # One of the two may have been held up.
+            slope_s = min(max(slope_s, self.each_s / SURPRISE_MAX, EACH_S_MIN), took_s / weight)
             self._move(took_s - slope_s * weight, slope_s, TOLD_APART_LEARNED)
         else:
             self._move_by(surprise, weight)
@@ -110,10 +124,47 @@ class Mean:
         self.operations += weight * (n - self.operations)
 
 
-class Costs:
-    """The costs of shapes, which are told apart by identity."""
+class Trials:
+    """How many operations share the next cycle whatever they are expected to take.
+
+    Attributes
+    ----------
+    at_least : int
+    """
 
     def __init__(self) -> None:
+        self.at_least = 1
+        self._pause = self._due_in = TRIAL_PAUSE
+
+    @property
+    def is_one(self) -> bool:
+        """Whether the next cycle tries more than the estimates allow."""
+        return self.at_least > 1
+
+    def learn(self, n: int, took_s: float, expected_s: float, *, is_full: bool) -> None:
+        """Learn of a cycle of `n` operations, which left some waiting or not."""
+        if took_s > HELD_UP * expected_s:
+            self._pause = TRIAL_PAUSE
+            self._due_in = min(self._due_in, TRIAL_PAUSE)
+        if self.is_one:
+            is_cheap = took_s <= CHEAPER * expected_s
+            self._pause = TRIAL_PAUSE if is_cheap else min(2 * self._pause, TRIAL_PAUSE_MAX)
+            self._due_in = 0 if is_cheap else self._pause
+        elif is_full:
+            self._due_in -= 1
+        self.at_least = int(TRIED_TIMES * n) if is_full and self._due_in <= 0 else 1
+
+
+class Costs:
+    """The costs of shapes, which are told apart by identity.
+
+    Attributes
+    ----------
+    trials : Trials
+    """
+
+    def __init__(self) -> None:
+        self.trials = Trials()
         self._of: dict[int, Cost] = {}
 
     def of(self, shape: Shape) -> Cost:
@@ -141,4 +192,4 @@ class Costs:
         surprise = min(max(took_s / expected_s, 1 / SURPRISE_MAX), SURPRISE_MAX)
         for cost, weight in present:
             share = (cost.scan_s + cost.each_s * weight) / expected_s
-            cost.learn(weight, took_s * share, surprise, is_alone=share >= ALONE)
+            cost.learn(weight, took_s * share, surprise, is_alone=share >= ALONE, is_trial=self.trials.is_one)

@@ -1,7 +1,7 @@
 """What one cycle takes on, and how much more it may.
 
 Rules of the file: a cycle is bounded in operations and in the time that it is expected to
-take. Whatever comes first in it enters in any case.
+take. Whatever comes first in it enters in any case, and so do as many as are tried (`Trials`).
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ class Load:
     ----------
     n : int
         Operations taken on.
+    is_full : bool
+        Whether something was left waiting for want of room.
     weights : dict of int to float
         By shape: the weight of its operations together.
     """
@@ -42,6 +44,7 @@ class Load:
         self._has_writes = False
         self._scanned: set[int] = set()
         self.n = 0
+        self.is_full = False
         self.weights: dict[int, float] = {}
 
     @property
@@ -65,7 +68,19 @@ class Load:
             if is_alone and self.n and scans_s + self._each_s > self._target_s:
                 return 0
         room = min(self._operations_max - self.n, int(self._left_s(scans_s) / (cost.each_s * weight)))
+        room = max(room, self._n_tried)
         return max(min(room, self._untried(cost, weight)), int(self.n == 0))
+
+    @property
+    def _n_tried(self) -> int:
+        """How many more are tried, whatever they are expected to take."""
+        return min(self._costs.trials.at_least, self._operations_max) - self.n
+
+    def learn(self, took_s: float) -> None:
+        """Learn how long it took; nothing of a time that nobody has measured."""
+        if took_s > 0.0 and self.n:
+            self._costs.learn(self.weights, took_s)
+            self._costs.trials.learn(self.n, took_s, self.expected_s, is_full=self.is_full)
 
     def _untried(self, cost: Cost, weight: float) -> int:
         """Give how many more reads of a shape may enter, since never so many did before."""
@@ -88,7 +103,7 @@ class Load:
             is_new = id(cost.shape) not in self._scanned
             if first < len(codes):
                 scans[first] = cost.scan_s if is_new else 0.0
-        fitting = self._fitting(each_s, scans)
+        fitting = max(self._fitting(each_s, scans), self._n_tried)
         for bunch, cost in zip(mixture.bunches, costs, strict=True):
             untried = self._untried(cost, bunch.weight)
             if untried < len(bunch.places):

@@ -260,7 +260,7 @@ class Storage:
         self._is_busy = False
         self._cycle_bytes = 0
         if self._load is not None:
-            self.waiting.costs.learn(self._load.weights, result.took_s)
+            self._load.learn(result.took_s)
             if self._load.n:
                 self._mean.add(result.took_s or now_s - self._busy_since_s, self._load.n)
         for question, explained in result.told:

@@ -355,3 +355,84 @@ def test_untried_reads_are_no_cycle_of_a_minute(scan_s: float, each_s: float) ->
     assert max(took_s) <= max(3 * costs.CYCLE_S, 3 * scan_s + 4 * costs.UNTRIED * each_s)
     if each_s == 1e-6:
         assert len(sizes) <= 12, "what is cheap is soon done"
+
+
+def run_cycle(
+    waiting: Admission[str], scan_s: float, each_s: float, held_up_s: float = 0.0
+) -> tuple[int, float]:
+    """Execute what shares the next cycle; gives how many did, and the time."""
+    admitted = waiting.take()
+    took_s = scan_s * len(admitted.load.weights) + each_s * admitted.load.n + held_up_s
+    admitted.load.learn(took_s)
+    return admitted.load.n, took_s
+
+
+def keep_busy(waiting: Admission[str], kinds: Sequence[Shape], at: int) -> int:
+    """Let hundreds wait, as clients do that ask as fast as they are answered."""
+    while len(waiting) < 300:
+        waiting.put_all(bunches([operation(at + n, kinds[n % len(kinds)]) for n in range(100)], 100))
+        at += 100
+    return at
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kinds", [[READS[0]], [WRITE], [READS[0], WRITE]], ids=["reads", "writes", "both"])
+def test_a_host_that_stood_still_does_not_make_operations_enter_one_by_one(
+    kinds: list[Shape], seed: int
+) -> None:
+    """Seen beside thirty busy processes: one read a scan for minutes, though a thousand waited."""
+    rng = random.Random(seed)
+    waiting = admission(target_s=costs.CYCLE_S)
+    at = 0
+    for _ in range(300):
+        at = keep_busy(waiting, kinds, at)
+        run_cycle(waiting, 0.015, 1e-4, rng.uniform(0.1, 2.0) if rng.random() < 0.2 else 0.0)
+
+    n_done, passed_s = 0, 0.0
+    while passed_s < 3.0:
+        at = keep_busy(waiting, kinds, at)
+        n, took_s = run_cycle(waiting, 0.015, 1e-4)
+        n_done, passed_s = n_done + n, passed_s + took_s
+
+    # From when the host goes on, half of what could be done: as long for operations as for their scans.
+    assert n_done / passed_s > 0.5 * 0.5 / 1e-4, f"seed {seed}"
+
+
+@pytest.mark.parametrize("each_s", [1e-4, 1e-3, 0.05, 1.0])
+def test_what_is_tried_beyond_the_estimates_costs_little_time(each_s: float) -> None:
+    """Operations that are as slow as they look: few share a cycle, and hardly any cycle has more."""
+    waiting = admission(target_s=costs.CYCLE_S)
+    took: list[float] = []
+    at = 0
+    for _ in range(600):
+        at = keep_busy(waiting, [WRITE], at)
+        took.append(run_cycle(waiting, 0.015, each_s)[1])
+    settled = took[100:]
+
+    usual_s = max(2 * 0.015, 0.015 + each_s)
+    assert np.quantile(settled, 0.98) < 1.5 * usual_s
+    assert max(settled) < 2.5 * usual_s
+
+
+def test_a_trial_that_shows_nothing_is_ever_rarer_until_a_cycle_is_held_up() -> None:
+    trials = costs.Trials()
+
+    def pause() -> int:
+        """Give how many cycles it takes until more are tried."""
+        for n in range(1_000):
+            if trials.is_one:
+                trials.learn(20, 0.04, 0.04, is_full=True)
+                return n
+            trials.learn(10, 0.02, 0.02, is_full=True)
+        raise AssertionError
+
+    assert [pause() for _ in range(7)] == [16, 32, 64, 128, 256, 256, 256]
+    trials.learn(10, 1.0, 0.02, is_full=True)
+    assert pause() <= costs.TRIAL_PAUSE
+
+
+def test_nothing_is_tried_when_nothing_is_left_waiting() -> None:
+    trials = costs.Trials()
+    for _ in range(1_000):
+        trials.learn(10, 0.02, 0.02, is_full=False)
+        assert not trials.is_one
