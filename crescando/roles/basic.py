@@ -33,6 +33,7 @@ from crescando.roles.flight import InFlight
 from crescando.roles.layout import KnownLayout
 from crescando.roles.limits import ClientLimits
 from crescando.roles.messages import BasicRefused, ReadBasic
+from crescando.roles.patience import Patience
 from crescando.roles.payload import Packing, Spread
 from crescando.roles.runs import Runs, Waiting
 from crescando.roles.snapshot import LIFE_S, PATIENCE_S, PATIENCE_S_MAX, RETRY_S, RETRY_S_MAX
@@ -143,6 +144,7 @@ class BasicReads:
         self._numbers = numbers
         self._offsets = Spread(me.incarnation + 1)
         self._standings = Standings()
+        self._patience = Patience(PATIENCE_S, PATIENCE_S_MAX)
         self._waiting: deque[_Group] = deque()
         self._later: list[tuple[float, _Group]] = []
         self._runs = Runs()
@@ -195,7 +197,9 @@ class BasicReads:
         for each in answers:
             at = bisect_right(sent or (), -each.number.item(-1), key=_first_of) - 1
             if sent and at >= 0:
-                self._standings.answered(results.process, now_s - sent[at].sent_s, now_s)
+                took_s = now_s - sent[at].sent_s
+                self._standings.answered(results.process, took_s, now_s)
+                self._patience.answered(took_s)
 
     def on_refused(self, process: ProcessId, refused: BasicRefused | ReadRefused, now_s: float) -> None:
         """Give up refused attempts."""
@@ -287,6 +291,7 @@ class BasicReads:
                     owed = self._owed(sent) if now_s >= sent.due_s else []
                     if owed:
                         self._standings.avoid(process, now_s)
+                        self._patience.missed(sent.due_s - sent.sent_s)
                         self._give_up(sent, owed, now_s)
             left = (sent.due_s for several in self._sent.values() for sent in several)
             self._due_s = min(left, default=None)
@@ -388,7 +393,7 @@ class BasicReads:
                 refused = (first + np.flatnonzero(routes.group == place)).tolist()
                 if refused:
                     self._refuse(group, refused, target, now_s, turn)
-        patience_s = min(PATIENCE_S * 2**group.n_tries, PATIENCE_S_MAX)
+        patience_s = max(min(PATIENCE_S * 2**group.n_tries, PATIENCE_S_MAX), self._patience.seconds)
         made = _Group(deque(), group.behind, group.n_tries, group.give_up_s)
         self._due_s = earliest(self._due_s, now_s + patience_s)
         for process, part in parts_of(reads, routes):

@@ -359,7 +359,7 @@ class Client:
 
     def _on_results(self, results: Results, now_s: float) -> None:
         in_parts: list[Rows | Partials] = list(results.partials)
-        self._direct.basics.hear(results, now_s)
+        self._direct.hear(results, now_s)
         for rows in results.rows:
             if self._parts or rows.part or rows.has_more:
                 in_parts.append(rows)

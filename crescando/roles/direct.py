@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Container, Sequence
 
-from crescando.engine.base import Rows
+from crescando.engine.base import Results, Rows
 from crescando.errors import ReadLostError
 from crescando.process import earliest
 from crescando.roles.answers import Answer
@@ -66,6 +66,11 @@ class DirectReads:
         """Take reads of one isolation, behind all others of it."""
         reads = self.basics if asked[0][1].isolation == "basic" else self.snapshots
         reads.request(asked, behind)
+
+    def hear(self, results: Results, now_s: float) -> None:
+        """Learn how long a process took to answer."""
+        self.basics.hear(results, now_s)
+        self.snapshots.hear(results, now_s)
 
     def on_rows(self, rows: Rows) -> tuple[list[Stable | Executed], list[Answer]]:
         """Take the answers of many reads, none of which has parts; as `Runs.on_rows`."""

@@ -22,13 +22,14 @@ from dataclasses import dataclass
 from typing import cast
 
 from crescando.client.base import Piece, ReadOutcome, Request
-from crescando.engine.base import Rows
+from crescando.engine.base import Partials, Results, Rows
 from crescando.engine.statement import encode_call, encode_parameters, encode_shapes
 from crescando.process import earliest
 from crescando.roles.answers import Answer, answers_of
 from crescando.roles.behind import Behind
 from crescando.roles.completion import Executed, Stable
 from crescando.roles.flight import InFlight
+from crescando.roles.patience import Patience
 from crescando.roles.runs import Waiting
 from crescando.routing.batch import HEADER_BYTES, Message, submission
 from crescando.routing.ecast.messages import Inject, ReadRefused
@@ -45,7 +46,7 @@ PAUSE_S = 0.01
 PAUSE_S_MAX = 0.5
 
 PATIENCE_S = 1.0
-"""How long an attempt may take before another is made; doubled with each, since scans may be slow."""
+"""How long an attempt may take at least (`Patience`); doubled with each, since scans may be slow."""
 
 PATIENCE_S_MAX = 32.0
 
@@ -72,6 +73,7 @@ class _Attempt:
 
     read: _Read
     flight: InFlight
+    sent_s: float
     give_up_s: float
     n_bytes: int
 
@@ -116,6 +118,7 @@ class SnapshotReads:
         self._router: ProcessId | None = None
         self._is_broken = False
         self._give_up_at_s: float | None = None
+        self._patience = Patience(PATIENCE_S, PATIENCE_S_MAX)
         self.wake_at_s: float | None = None
 
     def __len__(self) -> int:
@@ -137,6 +140,14 @@ class SnapshotReads:
     def __contains__(self, number: int) -> bool:
         """Whether an answer of a number belongs to an open attempt."""
         return -number in self._attempts
+
+    def hear(self, results: Results, now_s: float) -> None:
+        """Learn how long answers took."""
+        answers: list[Rows | Partials] = [*results.rows, *results.partials]
+        for each in answers:
+            attempt = self._attempts.get(-each.number.item(0))
+            if attempt is not None:
+                self._patience.answered(now_s - attempt.sent_s)
 
     def on_rows(self, rows: Rows) -> tuple[list[Stable | Executed], list[Answer]]:
         """Take the answers of many reads, none of which has parts; as `Runs.on_rows`."""
@@ -272,9 +283,6 @@ class SnapshotReads:
             if not reads:
                 break
             messages.append(self._inject(reads, now_s, seen, offset))
-            self._give_up_at_s = earliest(
-                self._give_up_at_s, now_s + min(read.patience_s for read, _ in reads)
-            )
         again_s = min((due_s for due_s, _ in self._later), default=None)
         self.wake_at_s = earliest(
             again_s,
@@ -290,7 +298,9 @@ class SnapshotReads:
             if everything or is_late:
                 self._close(number)
                 if is_late:
-                    attempt.read.patience_s = min(2 * attempt.read.patience_s, PATIENCE_S_MAX)
+                    waited_s = attempt.give_up_s - attempt.sent_s
+                    self._patience.missed(waited_s)
+                    attempt.read.patience_s = min(2 * waited_s, PATIENCE_S_MAX)
                 self.retried += 1
                 if not self._expire(attempt.read, now_s):
                     given_up.append(attempt.read)
@@ -342,7 +352,9 @@ class SnapshotReads:
                 read.give_up_s = now_s + LIFE_S
             flight = InFlight(read.token, -number, request, list(ranges))
             n_bytes = _weight(parameters)
-            self._attempts[number] = _Attempt(read, flight, now_s + read.patience_s, n_bytes)
+            give_up_s = now_s + max(read.patience_s, self._patience.seconds)
+            self._give_up_at_s = earliest(self._give_up_at_s, give_up_s)
+            self._attempts[number] = _Attempt(read, flight, now_s, give_up_s, n_bytes)
             self._open_bytes += n_bytes
         # One that has been taken from those that wait has a number to wait for.
         written = reads[0][0].behind.written or 0

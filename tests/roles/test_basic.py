@@ -599,3 +599,22 @@ def test_slow_replicas_are_avoided_while_another_is_there() -> None:
     chosen = [next(iter(asked(ask(desk, token, request=request)))) for token in range(200, 220)]
 
     assert chosen == [quick] * 20
+
+
+def test_who_answers_slowly_is_not_asked_ever_more() -> None:
+    """Answers take three times what an attempt is given at first, as on a host with too much to do."""
+    desk = Desk()
+    n_attempts = 0
+    for token in range(100, 130):
+        output = ask(desk, token, request=by_key(token))
+        due: list[tuple[float, ProcessId, ReadBasic]] = []
+        while desk.outcome(token) is None:
+            due += [(desk.now_s + 3 * PATIENCE_S, *each) for each in asked(output).items()]
+            n_attempts += len(asked(output))
+            output = desk.pass_time(0.05 * PATIENCE_S)
+            for _, process, message in [each for each in due if each[0] <= desk.now_s]:
+                desk.tell(process, answer(process, message, at=50))
+            due = [each for each in due if each[0] > desk.now_s]
+        assert isinstance(desk.outcome(token), ReadOutcome)
+
+    assert n_attempts <= 30 + 3, "only of the first read there are several"

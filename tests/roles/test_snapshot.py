@@ -17,6 +17,7 @@ from crescando.errors import ClosedError, NoQuorumError, ReadLostError, RefusedE
 from crescando.process import Output
 from crescando.roles.answers import answers_of
 from crescando.roles.limits import ClientLimits
+from crescando.roles.patience import Patience
 from crescando.roles.snapshot import LIFE_S, PATIENCE_S, PAUSE_S, RETRY_S, SnapshotReads
 from crescando.routing.base import ExpelledEvent
 from crescando.routing.batch import HEADER_BYTES
@@ -505,3 +506,37 @@ def test_together_is_as_one_by_one(seed: int, monkeypatch: pytest.MonkeyPatch) -
     together = story(seed, is_alone=False, monkeypatch=monkeypatch)
 
     assert together == story(seed, is_alone=True, monkeypatch=monkeypatch)
+
+
+def test_who_answers_slowly_is_not_asked_ever_more() -> None:
+    """Answers take three times what an attempt is given at first, as on a host with too much to do."""
+    desk = connected(ROUTER)
+    n_attempts = 0
+    for token in range(100, 130):
+        output, due = ask(desk, token), list[tuple[float, int]]()
+        while desk.outcome(token) is None:
+            due += [(desk.now_s + 3 * PATIENCE_S, number) for number in numbers(output)]
+            n_attempts += len(numbers(output))
+            output = desk.pass_time(0.05 * PATIENCE_S)
+            for _, number in [each for each in due if each[0] <= desk.now_s]:
+                desk.tell(S0, rows(-number, (FULL_RING,), 1, at=70))
+            due = [each for each in due if each[0] > desk.now_s]
+        assert isinstance(desk.outcome(token), ReadOutcome)
+        desk.tell(ROUTER, Quorum(True))
+
+    assert n_attempts <= 30 + 3, "only of the first read there are several"
+
+
+def test_patience_comes_back_when_answers_are_fast_again() -> None:
+    patience = Patience(1.0, 32.0)
+    for _ in range(20):
+        patience.answered(10.0)
+    assert 10.0 < patience.seconds < 20.0
+    patience.missed(15.0)
+    assert patience.seconds == 30.0
+    patience.missed(30.0)
+    assert patience.seconds == 32.0, "never more"
+
+    for _ in range(40):
+        patience.answered(0.01)
+    assert patience.seconds == 1.0, "never less"
