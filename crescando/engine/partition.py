@@ -12,6 +12,7 @@ changing either is a new `version` and moves all data.
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,7 @@ def canonical_words(kind: DataType, values: NDArray[Any]) -> U64:
     return values.astype(np.int64).view(np.uint64)
 
 
+@lru_cache(maxsize=64)
 def _seed(salt: int) -> np.uint64:
     seed = mix(np.array([salt & RING_MAX], np.uint64) + _GOLDEN)
     return np.uint64(seed[0])

@@ -199,7 +199,10 @@ class _GatedEndpoint(Endpoint):
         self.node.when_running(lambda: self.inner.opened(channel))
 
     def received(self, channel: Channel, message: Any) -> None:
-        self.node.when_running(lambda: self.inner.received(channel, message))
+        if self.node.is_paused:
+            self.node.when_running(lambda: self.inner.received(channel, message))
+        else:
+            self.inner.received(channel, message)
 
     def closed(self, channel: Channel) -> None:
         self.node.when_running(lambda: self.inner.closed(channel))

@@ -96,6 +96,7 @@ class Workload:
     schema: TableSchema
     shapes: dict[str, Shape] = field(init=False)
     names: dict[bytes, str] = field(init=False)
+    _positions: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
     shown: dict[tuple[ProcessId, int], Step] = field(default_factory=dict)
     """What the messages that end loads mean, by sender and number."""
 
@@ -145,7 +146,11 @@ class Workload:
 
     def ring_position(self, key: int) -> int:
         """Give where a key lies on the ring."""
-        return position_of(self.schema, key)
+        # Checkers ask it of the same few keys a hundred thousand times in a run.
+        position = self._positions.get(key)
+        if position is None:
+            position = self._positions[key] = position_of(self.schema, key)
+        return position
 
     def interpret_request(self, request: Request) -> Step:
         """Give what a drawn operation means."""

@@ -125,7 +125,7 @@ class SimulatedChannel(Channel):
         if self.unread_bytes > self.network.queue_bytes:
             self.close()
             return
-        carried, weight = self.network.carry(self, message), weight_of(message)
+        carried, weight = self.network.carry(self, message), self.network.weigh(message)
         self.unread_bytes += weight
 
         def read(endpoint: Endpoint) -> None:
@@ -199,6 +199,8 @@ class SimulatedNetwork(Transport):
         self._stalled: dict[ProcessId, list[Callable[[], None]]] = {}
         self._channels: dict[ProcessId, dict[ProcessId, SimulatedChannel]] = {}
         self._repeats: dict[tuple[ProcessId, ProcessId], list[Any]] = {}
+        self._weighed: Any = None
+        self._weight = weight_of(None)
 
     # Transport.
 
@@ -320,6 +322,12 @@ class SimulatedNetwork(Transport):
         decode = decoder_for(channel.owner, channel.peer, "")
         assert decode is not None, f"{channel.owner} sends {channel.peer} a {type(message).__name__}"
         return decode(encode(message))
+
+    def weigh(self, message: Any) -> int:
+        """Give what a message weighs; one that goes to many is weighed once."""
+        if message is not self._weighed:
+            self._weighed, self._weight = message, weight_of(message)
+        return self._weight
 
     def dispatch(self, near: SimulatedChannel, event: Callable[[Endpoint], None]) -> None:
         """Let something arrive at the other end, after everything sent before."""

@@ -200,7 +200,8 @@ def add_rows(answers: dict[tuple[int, int], Answer], rows: Rows) -> None:
 
 def bag(rows: Sequence[tuple[Any, ...]]) -> Counter[Any]:
     """Give rows as a multiset in which equal values are equal (so are both zeros, to Python)."""
-    return Counter(tuple("nan" if value != value else value for value in row) for row in rows)
+    columns = [["nan" if x != x else x for x in column] for column in zip(*rows, strict=True)]
+    return Counter(zip(*columns, strict=True) if columns else rows)
 
 
 def one_engine(

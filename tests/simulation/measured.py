@@ -125,6 +125,10 @@ class Load:
     is_snapshot: bool = False
 
 
+class AboveBoundError(Exception):
+    """What a run was to end with: a structure is above its bound."""
+
+
 class Measured(SimulatedCluster):
     """A cluster under load, and the peaks of everything that it holds.
 
@@ -134,7 +138,14 @@ class Measured(SimulatedCluster):
     spec : ClusterSpec
     n_clients : int
         How many clients send at most; what they may have waiting together is a bound.
+
+    Attributes
+    ----------
+    ends_above : str
+        The structure with which a run ends as soon as it is above its bound, if any.
     """
+
+    ends_above = ""
 
     def __init__(self, seed: int, spec: ClusterSpec = SPEC, *, n_clients: int = 5) -> None:
         super().__init__(seed, engine=small_engine, spec=spec, codec=False)
@@ -266,11 +277,17 @@ class Measured(SimulatedCluster):
         if leader is not None:
             core = self.router(leader)
             self._unstable.append((core.broadcast.learned, set(core.window.entries)))
+        self._end_above()
+
+    def _end_above(self) -> None:
+        if self.ends_above and self.ends_above in (above := self.violations()):
+            raise AboveBoundError(f"{self.ends_above} {above[self.ends_above]}")
 
     def look_back(self) -> None:
         """Measure what should be gone by now: all that was lost has been told, and is asked for no more."""
         routers = [node.core for node in self.nodes.values() if isinstance(node.core, Router)]
         self.peak("lost long ago", sum(map(len, (n for core in routers for n in core.window.lost.values()))))
+        self._end_above()
 
     def _look_at_router(self, core: Router[Any]) -> None:
         for box in core.window.outboxes.values():

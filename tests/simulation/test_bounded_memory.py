@@ -38,6 +38,7 @@ from tests.simulation.measured import (
     ROUTER,
     SPEC,
     STORAGE,
+    AboveBoundError,
     Bound,
     Measured,
     application_of,
@@ -347,5 +348,7 @@ def test_a_planted_leak_is_found(
     owner: Any, name: str, leak: Any, scenario: Scenario, found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, leak)
+    monkeypatch.setattr(Measured, "ends_above", found)
 
-    assert found in scenario().violations()
+    with pytest.raises(AboveBoundError, match=f"^{found} "):
+        scenario()
