@@ -1,7 +1,7 @@
 """What of Spark is missing, too old or set badly on this host: `crescando doctor spark`.
 
 Rules of the file: no JVM and no session is started, and nothing is changed;
-packages are looked at by their metadata.
+packages are looked at by their metadata, and the Python of workers by asking it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +29,9 @@ UNKNOWN_FROM = (5, 0)
 
 NEEDED = {"pyarrow": ((16,), None), "pandas": ((2, 2), (3,))}
 """From which version, and below which."""
+
+PYTHON_S = 30.0
+"""How long the Python of workers may take to import what it needs."""
 
 _MEND = "install crescando[spark]"
 
@@ -133,6 +138,32 @@ def _interpreters() -> Iterator[Finding]:
             yield Finding(
                 "interpreter", "fault", f"{variable} is {path}, which does not exist", f"unset {variable}"
             )
+            return
+    yield _workers_python()
+
+
+def _workers_python() -> Finding:
+    """See that the Python which Spark starts for its workers here is one that knows us."""
+    named = os.environ.get("PYSPARK_PYTHON") or "python3"
+    mend = f"export PYSPARK_PYTHON={sys.executable}, or activate the environment that it is of"
+    path = shutil.which(named)
+    if path is None:
+        return Finding("interpreter", "fault", f"workers run {named}, and there is none", mend)
+    probe = "import sys, crescando, pyarrow; print(*sys.version_info[:2], sep='.')"
+    try:
+        told = subprocess.run(
+            [path, "-c", probe], capture_output=True, text=True, timeout=PYTHON_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding("interpreter", "fault", f"workers run {path}, which does not run: {error}", mend)
+    mine = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if told.returncode:
+        why = (told.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        return Finding("interpreter", "fault", f"workers run {path}, which cannot import us: {why}", mend)
+    if told.stdout.strip() != mine:
+        found = told.stdout.strip()
+        return Finding("interpreter", "fault", f"workers run {path}, of Python {found}, not {mine}", mend)
+    return Finding("interpreter", "good", f"workers run {path}, of Python {mine}")
 
 
 def _settings() -> Iterator[Finding]:

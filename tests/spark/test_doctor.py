@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,8 @@ def found(what: str) -> Finding:
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         monkeypatch.delenv(name, raising=False)
+    # The python3 of this environment, whether or not that is activated.
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 
 
 def test_a_good_host_has_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,6 +75,30 @@ def test_without_java_nothing_of_spark_works(
     assert "set JAVA_HOME" in capsys.readouterr().out
     with pytest.raises(SpecError, match=r"^Spark needs Java: JAVA_HOME is .* install a Java"):
         configure(SparkSession.builder)
+
+
+@pytest.mark.parametrize(
+    ("script", "text"),
+    [
+        ("echo \"ModuleNotFoundError: No module named 'msgspec'\" >&2; exit 1", "No module named 'msgspec'"),
+        ("echo 3.9", "of Python 3.9, not"),
+    ],
+)
+def test_a_python_of_workers_that_does_not_know_us_is_told(
+    script: str, text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    python = tmp_path / "python3"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    # As in a shell in which the environment of the driver is not activated.
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    finding = found("interpreter")
+    assert (finding.grade, text in finding.text) == ("fault", True)
+    assert f"export PYSPARK_PYTHON={sys.executable}" in finding.mend
+    monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "nowhere" / "python"))
+    assert "does not exist" in found("interpreter").text
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    assert found("interpreter").grade == "good"
 
 
 def test_settings_of_a_file_that_are_not_best_are_told(
