@@ -352,7 +352,7 @@ def test_a_node_that_cannot_begin_says_why(tmp_path: Path, capsys: pytest.Captur
     file = write_cluster(tmp_path, routers=1, storages=1, supers=1)
 
     assert main(["up", "-f", str(file.path), "--node", "r9", "--found"]) == 2
-    assert "has no process 'r9'; did you mean 'r1'?" in capsys.readouterr().err
+    assert "has no process 'r9' (did you mean 'r1'?); it has r1, s1, u1" in capsys.readouterr().err
     assert main(["up", "-f", str(file.path), "--found"]) == 2
     assert "--found goes with --node" in capsys.readouterr().err
     with socket.socket() as taken:
