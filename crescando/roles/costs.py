@@ -81,19 +81,17 @@ class Cost:
         weight, took_s = self._most
         return max(UNTRIED, weight * max(TRIED_TIMES, CYCLE_S / took_s)) if weight else UNTRIED
 
-    def learn(self, weight: float, took_s: float, surprise: float, *, is_alone: bool, is_trial: bool) -> None:
+    def learn(self, weight: float, took_s: float, surprise: float, *, is_alone: bool) -> None:
         """Learn that operations of some weight took so long, the scan included; others hardly anything."""
         if weight > self._most[0]:
             self._most = weight, took_s
         before, before_s = self._last
         low, high = sorted((weight, before))
-        is_asked = is_trial or max(took_s, before_s) > LONG * CYCLE_S
+        is_long = max(took_s, before_s) > LONG * CYCLE_S
         if is_alone:
             self._last = weight, took_s
-        if is_alone and is_asked and before and high >= max(TOLD_APART * low, TOLD_APART_MIN):
-            slope_s = (took_s - before_s) / (weight - before)
-            # One of the two may have been held up.
-            slope_s = min(max(slope_s, self.each_s / SURPRISE_MAX, EACH_S_MIN), took_s / weight)
+        if is_alone and is_long and before and high >= max(TOLD_APART * low, TOLD_APART_MIN):
+            slope_s = min(max((took_s - before_s) / (weight - before), EACH_S_MIN), took_s / weight)
             self._move(took_s - slope_s * weight, slope_s, TOLD_APART_LEARNED)
         else:
             self._move_by(surprise, weight)
@@ -192,4 +190,4 @@ class Costs:
         surprise = min(max(took_s / expected_s, 1 / SURPRISE_MAX), SURPRISE_MAX)
         for cost, weight in present:
             share = (cost.scan_s + cost.each_s * weight) / expected_s
-            cost.learn(weight, took_s * share, surprise, is_alone=share >= ALONE, is_trial=self.trials.is_one)
+            cost.learn(weight, took_s * share, surprise, is_alone=share >= ALONE)

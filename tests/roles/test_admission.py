@@ -375,6 +375,22 @@ def keep_busy(waiting: Admission[str], kinds: Sequence[Shape], at: int) -> int:
     return at
 
 
+@pytest.mark.parametrize("wrong_s", [0.015, 0.3])
+@pytest.mark.parametrize("kinds", [[READS[0]], [WRITE], [READS[0], WRITE]], ids=["reads", "writes", "both"])
+def test_estimates_that_let_one_in_at_a_time_are_found_out(kinds: list[Shape], wrong_s: float) -> None:
+    waiting = admission(target_s=costs.CYCLE_S)
+    for shape in kinds:
+        cost = waiting.costs.of(shape)
+        cost.scan_s = cost.each_s = wrong_s
+    at, sizes = 0, list[int]()
+    for _ in range(60):
+        at = keep_busy(waiting, kinds, at)
+        sizes.append(run_cycle(waiting, 0.015, 1e-4)[0])
+
+    assert max(sizes[: costs.TRIAL_PAUSE]) <= len(kinds), "it is what shall be found out"
+    assert min(sizes[30:]) >= 30
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kinds", [[READS[0]], [WRITE], [READS[0], WRITE]], ids=["reads", "writes", "both"])
 def test_a_host_that_stood_still_does_not_make_operations_enter_one_by_one(

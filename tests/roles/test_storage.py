@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import math
 from collections.abc import Sequence
@@ -673,3 +674,26 @@ def test_whoever_is_told_little_is_told_first() -> None:
     desk.deliver(BOB, 1, read_all())
 
     assert [results.to for results in desk.run()] == [BOB, ALICE]
+
+
+def entering(took_s: float) -> int:
+    """Give how many of 600 reads share a cycle, if those of the cycles before took so long."""
+    desk = Desk()
+    first = 1
+    for _ in range(12):
+        desk.deliver(ALICE, first, *[read_all()] * 16)
+        first += 16
+        desk.flush()
+        while desk.work:
+            result = desk.work.pop().run(desk.engine)
+            desk.core.on_executed(dataclasses.replace(result, took_s=took_s), desk.now_s)
+            desk.flush()
+    desk.deliver(ALICE, first, *[read_all()] * 600)
+    desk.flush()
+    return 600 - len(desk.core.waiting)
+
+
+def test_what_cycles_take_decides_how_many_operations_share_the_next_one() -> None:
+    # Of what is slow twice as many as were tried; of what is not as many as a cycle's time is enough for.
+    assert entering(took_s=5.0) <= 32
+    assert entering(took_s=0.001) > 100
