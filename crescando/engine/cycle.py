@@ -25,7 +25,7 @@ from crescando.engine.match import Matcher
 from crescando.engine.order import Replay, updated_columns
 from crescando.engine.parallel import Workers
 from crescando.engine.part import Part, Search
-from crescando.engine.reader import Reader
+from crescando.engine.readers import Families, Readers
 from crescando.engine.sampling import Sample
 from crescando.engine.sharing import Sharing
 from crescando.engine.table import Table
@@ -77,7 +77,6 @@ class Cycle:
         self._incoming = {i: arrive(g, table, arcs) for i, g in enumerate(groups) if g.plan.gives_rows}
         self._slots = KeySlots(table, tuple(self._incoming.values())) if self._incoming else None
         self._slot_images: I64 = np.full(0 if self._slots is None else self._slots.n_slots, -1)
-        self._readers: dict[int, Reader] = {}
         sample = Sample(table)
         self._matchers = {
             i: Matcher(g.plan, g.constants, g.every, table, evaluator, sample)
@@ -86,8 +85,10 @@ class Cycle:
         }
         reads = {i: matcher for i, matcher in self._matchers.items() if groups[i].plan.is_read}
         writes = {i: matcher for i, matcher in self._matchers.items() if i not in reads}
+        families = Families(groups, table.key_ids, evaluator)
+        self._readers = Readers(families)
         self._search = Search(
-            table, groups, evaluator, Sharing(reads, table), Sharing(writes, table), self._slots
+            table, groups, evaluator, Sharing(reads, table), Sharing(writes, table), families, self._slots
         )
 
     @property
@@ -108,26 +109,14 @@ class Cycle:
         workers.run([partial(part.scan, cancelled) for part in parts])
         for part in parts:
             self._join(part)
-        for index, group in enumerate(self._groups):
-            if group.plan.is_read:
-                self._readers[index] = self._reader(index, parts)
 
     def _join(self, part: Part) -> None:
-        """Take over what a part found of rows that writes may change."""
+        """Take over what a part found."""
         first = self._origins.join(part.origins)
         self._found.join(part.found, first)
+        self._readers.join(part.readers)
         for slots, images in zip(part.slots, part.slot_images, strict=True):
             self._slot_images[slots] = first + images
-
-    def _reader(self, index: int, parts: Sequence[Part]) -> Reader:
-        """Give the reader of a group, with what all parts found."""
-        found = [reader for part in parts if (reader := part.reader(index)) is not None]
-        if not found:
-            return self._search.reader(index)
-        first, *others = found
-        for reader in others:
-            first.join(reader)
-        return first
 
     def finish(self, answers: Answers, workers: Workers) -> None:
         """Replay the images, put them back, and hand out all answers."""
@@ -135,7 +124,7 @@ class Cycle:
             self._append()
         elif self._origins.n_rows or self._incoming:
             self._replay()
-        for reader in self._readers.values():
+        for reader in self._readers.all():
             answers.read(reader, workers)
         for group in self._groups:
             if not group.plan.is_read:

@@ -20,7 +20,7 @@ from crescando.engine.constants import Constants
 from crescando.engine.evaluator import Evaluator
 from crescando.engine.frame import Frame, Selection, Source
 from crescando.engine.index import PIECE_PAIRS
-from crescando.engine.join import Join
+from crescando.engine.join import Join, bounds
 from crescando.engine.keys import I64, Mask
 from crescando.engine.plan import Access, Composite, Computed, Plan, n_nodes
 from crescando.engine.sampling import Sample
@@ -109,6 +109,7 @@ class Matcher:
         self._evaluator = evaluator
         self._table = table
         self._sample = Sample(table) if sample is None else sample
+        self._bounds: dict[int, tuple[Access, int, tuple[I64, I64, I64]]] = {}
         self.path = self._choose()
         self._settled = _settled(self.path, constants)
         self._made: Join | ComputedJoin | None = None
@@ -250,12 +251,31 @@ class Matcher:
     def _cost(self, path: Path) -> float:
         """Estimate the time per row that a path takes, in that of one look into a bitmap."""
         n_operations = self._constants.n
-        chosen = np.arange(0, n_operations, max(n_operations // _SAMPLE_OPERATIONS, 1))
-        join = self._make(path, chosen)
+        step = max(n_operations // _SAMPLE_OPERATIONS, 1)
         n_rows = self._sample.n_rows
-        n_pairs = sum(len(found) for found, _ in join.probe(self._sample, None)) if n_rows else 0
-        share = n_pairs / max(n_rows * len(chosen), 1)
+        if n_rows == 0:
+            n_pairs = 0
+        elif isinstance(path, Access) and (path.is_point or path.column not in self._table.pools):
+            # Without an index; of ranges of texts that would take the ranks of all of them.
+            low, high, owners = self.bounds(path)
+            if step > 1:
+                chosen = owners % step == 0
+                low, high = low[chosen], high[chosen]
+            n_pairs = self._sample.n_within(path, low, high)
+        else:
+            join = self._make(path, np.arange(0, n_operations, step))
+            n_pairs = sum(len(found) for found, _ in join.probe(self._sample, None))
+        share = n_pairs / max(n_rows * -(-n_operations // step), 1)
         return _probes(path) + _PAIR_COST * share * n_operations
+
+    def bounds(self, path: Access) -> tuple[I64, I64, I64]:
+        """Give the intervals of a path, of all operations of the group; see `join.bounds`."""
+        pool = self._table.pools.get(path.column)
+        n_texts = 0 if pool is None else len(pool)
+        found = self._bounds.get(path.column)
+        if found is None or found[0] is not path or found[1] != n_texts:
+            found = self._bounds[path.column] = (path, n_texts, bounds(path, self._table, self._constants))
+        return found[2]
 
     def _filter(
         self, source: Source, rows: I64, operations: I64, terms: tuple[Term, ...]

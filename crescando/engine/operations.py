@@ -206,6 +206,10 @@ class Members:
                 given.append([row for row, wanted in zip(piece, chosen.tolist(), strict=True) if wanted])
         return self._picked(kept, given)
 
+    def pick(self, places: I64) -> Members:
+        """Give some of them in another order, without their parameters."""
+        return self._picked(places, [])
+
     def _picked(self, places: I64 | Mask, given: list[list[tuple[Any, ...]] | Operations]) -> Members:
         return Members(
             self.order[places],

@@ -27,7 +27,7 @@ from crescando.engine.incoming import Incoming
 from crescando.engine.index import expand
 from crescando.engine.keys import I64
 from crescando.engine.match import Matcher
-from crescando.engine.reader import Reader
+from crescando.engine.readers import Readers
 from crescando.engine.statement import Kind
 from crescando.engine.streaks import Streak, Streaks
 from crescando.engine.table import Table
@@ -73,8 +73,7 @@ class Replay:
         By index of the group, of all its operations.
     found : Found
         What the scan has matched.
-    readers : dict of int to Reader
-        By index of the group.
+    readers : Readers
     writer : Writer
     evaluator : Evaluator
     """
@@ -88,7 +87,7 @@ class Replay:
         slot_images: I64,
         matchers: dict[int, Matcher],
         found: Found,
-        readers: dict[int, Reader],
+        readers: Readers,
         writer: Writer,
         evaluator: Evaluator,
     ) -> None:
@@ -423,7 +422,7 @@ class Replay:
         """Hand what reads saw since the last time to their readers."""
         for index, pieces in self._seen.items():
             copies, operations, errors = (np.concatenate(column) for column in zip(*pieces, strict=True))
-            self._readers[index].add(self._snapshots, copies, operations, errors)
+            self._readers.add(index, self._snapshots, copies, operations, errors)
         self._seen.clear()
         self._n_seen = 0
         self._snapshots = Snapshots(self._images, self._read_columns)

@@ -20,7 +20,7 @@ from crescando.engine.group import Group
 from crescando.engine.images import Origins
 from crescando.engine.incoming import KeySlots
 from crescando.engine.keys import I64, Mask
-from crescando.engine.reader import Reader
+from crescando.engine.readers import Families, Readers
 from crescando.engine.segment import Block
 from crescando.engine.sharing import Sharing
 from crescando.engine.table import Table
@@ -38,6 +38,8 @@ class Search:
     evaluator : Evaluator
     reads, writes : Sharing
         Of the groups that look for rows, by index of the group.
+    families : Families
+        Which reads share a reader.
     slots : KeySlots or None
         The keys of rows that the batch brings.
     """
@@ -47,6 +49,7 @@ class Search:
     evaluator: Evaluator
     reads: Sharing
     writes: Sharing
+    families: Families
     slots: KeySlots | None
 
     @property
@@ -64,10 +67,6 @@ class Search:
         self.reads.get_ready()
         self.writes.get_ready()
 
-    def reader(self, index: int) -> Reader:
-        """Give a reader that has read nothing yet, by index of its group."""
-        return Reader(self.groups[index], self.table.key_ids, self.evaluator)
-
 
 class Part:
     """What is found in some blocks.
@@ -81,6 +80,8 @@ class Part:
 
     Attributes
     ----------
+    readers : Readers
+        What reads found in rows that no write touches.
     origins : Origins
         The rows that writes may change.
     found : Found
@@ -93,7 +94,7 @@ class Part:
         self._search = search
         self._groups = search.groups
         self._blocks = blocks
-        self._readers: dict[int, Reader] = {}
+        self.readers = Readers(search.families)
         self.origins = Origins()
         self.found = found
         self.slots: list[I64] = []
@@ -110,24 +111,9 @@ class Part:
                 if unwanted is not known:
                     known = unwanted
                     if known:
-                        self._cancel(known)
+                        self.readers.cancel(known)
                 live = block.live()
                 self._read(block, live, self._find_dirty(block, live))
-
-    def _cancel(self, unwanted: Collection[tuple[ProcessId, int]]) -> None:
-        for index, group in enumerate(self._groups):
-            if group.plan.is_read:
-                self._reader(index).cancel(unwanted)
-
-    def _reader(self, index: int) -> Reader:
-        reader = self._readers.get(index)
-        if reader is None:
-            reader = self._readers[index] = self._search.reader(index)
-        return reader
-
-    def reader(self, index: int) -> Reader | None:
-        """Give what the reads of a group found, or None if they found nothing."""
-        return self._readers.get(index)
 
     def _find_dirty(self, block: Block, live: Mask | None) -> Mask | None:
         """Mark the rows that a write matches at their stored values, or whose key is named."""
@@ -173,13 +159,13 @@ class Part:
                 kept = ~touched if kept is None else kept & ~touched
             if kept is not None:
                 found = found.pick(kept)
-            self._reader(index).add(block, found.rows, found.operations, found.errors)
+            self.readers.add(index, block, found.rows, found.operations, found.errors)
 
     def _blind(self, index: int, arc: int) -> Mask | None:
         """Give the reads of a group that see nothing of an arc, or are not waited for any more."""
-        coverage, reader = self._groups[index].coverage, self._readers.get(index)
+        coverage, cancelled = self._groups[index].coverage, self.readers.cancelled(index)
         assert coverage is not None
         unseen = coverage.skipped(arc)
-        if reader is None or reader.cancelled is None:
-            return unseen
-        return reader.cancelled if unseen is None else unseen | reader.cancelled
+        if unseen is None or cancelled is None:
+            return cancelled if unseen is None else unseen
+        return unseen | cancelled

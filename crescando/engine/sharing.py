@@ -16,7 +16,7 @@ import numpy as np
 from crescando.engine import kernels
 from crescando.engine.frame import Source
 from crescando.engine.index import Pairs
-from crescando.engine.join import bounds, index_column
+from crescando.engine.join import index_column
 from crescando.engine.keys import I64, Mask
 from crescando.engine.match import Matched, Matcher
 from crescando.engine.plan import Access
@@ -40,13 +40,12 @@ class SharedJoin:
     def __init__(self, matchers: Mapping[int, Matcher], table: Table) -> None:
         self._table = table
         self._paths: list[Access] = []
-        self._constants = []
+        self._matchers = list(matchers.values())
         self._groups = list(matchers)
         for matcher in matchers.values():
             assert isinstance(matcher.path, Access)
             self._paths.append(matcher.path)
-            self._constants.append(matcher.constants)
-        sizes = np.array([constants.n for constants in self._constants])
+        sizes = np.array([matcher.constants.n for matcher in self._matchers])
         self._starts = np.cumsum(sizes) - sizes
         self._place = np.repeat(np.arange(len(sizes)), sizes)
         self._build()
@@ -58,8 +57,8 @@ class SharedJoin:
     def _build(self) -> None:
         self._n_texts = self._count_texts()
         lows, highs, owners = [], [], []
-        for path, constants, start in zip(self._paths, self._constants, self._starts, strict=True):
-            low, high, owner = bounds(path, self._table, constants)
+        for path, matcher, start in zip(self._paths, self._matchers, self._starts, strict=True):
+            low, high, owner = matcher.bounds(path)
             lows.append(low)
             highs.append(high)
             owners.append(owner + start)

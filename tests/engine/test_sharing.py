@@ -155,3 +155,22 @@ def test_pairs_of_the_wrong_shape_are_noticed(monkeypatch: pytest.MonkeyPatch) -
         assert _outcome(ScanEngine(64), 0, 0.0, 120) != alone
     except IndexError:
         """An operation that the other shape has not."""
+
+
+def test_reads_that_give_the_same_columns_are_answered_in_one_piece_in_their_order() -> None:
+    bench = _bench(ScanEngine(64))
+    by_text, by_number = (
+        bench.read_shape(apply("=", bench.col(name), par(0, kind)), "k", "v")
+        for name, kind in (("s", STRING), ("v", INT64))
+    )
+    other = bench.read_shape(apply("=", bench.col("v"), par(0, INT64)), "v", "k")
+    batch = []
+    for number in range(20):
+        batch += [bench.operation(by_text, "a"), bench.operation(by_number, number)]
+        batch.append(bench.operation(other, number))
+    numbers = [operation.number for operation in batch]
+    alike, alone = bench.run(*batch).rows
+    assert alike.number.tolist() == [number for place, number in enumerate(numbers) if place % 3 < 2]
+    assert alone.number.tolist() == numbers[2::3]
+    assert np.diff(alike.offsets)[1::2].tolist() == np.diff(alone.offsets).tolist()
+    assert set(np.diff(alike.offsets)[::2].tolist()) == {len(bench.answer(bench.operation(by_text, "a")))}
