@@ -398,7 +398,10 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on(store: crescando.Store
 
 
 FORGETFUL = """
+import logging
 import crescando
+# What asyncio says of callbacks that a busy machine makes slow; what it says of tasks forgotten is an error.
+logging.getLogger("asyncio").setLevel(logging.ERROR)
 store = crescando.open(routers=3, storages=2, replication=2)
 table = store.create_table("t", like={"k": [1], "v": [1]}, primary_key="k")
 table.insert({"k": list(range(1000)), "v": [0] * 1000}).result()
