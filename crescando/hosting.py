@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any
 
 from crescando.engine.base import Engine
@@ -159,7 +159,7 @@ class Processes:
 
         def execute(work: Execution) -> None:
             if hosted.engine is not None:
-                scan = partial(work.run, hosted.engine, perf_counter)
+                scan = partial(work.run, hosted.engine, perf_counter, thread_time)
                 self._scanner.submit(
                     scan if meter is None else meter.scanning(scan), partial(self._executed, pump)
                 )

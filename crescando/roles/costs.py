@@ -1,6 +1,8 @@
 """How long operations take, learned from the cycles they shared.
 
-Rules of the file: a shape costs one scan, and each of its operations something more. Only
+Rules of the file: a shape costs one scan, and each of its operations something more. Times are
+of a processor at work: a cycle that waited for a core, or for the interpreter, would else look
+dear, so that fewer shared the next one, which needs more cycles and makes all wait longer. Only
 the time of whole cycles is known, so what a cycle took beyond what was expected, or below it,
 is put down to everything in it, in proportion; a shape that comes in other company is soon
 known by itself. What is a scan's and what an operation's is seen where more or fewer operations
@@ -110,15 +112,21 @@ class Cost:
 
 
 class Mean:
-    """What recent cycles took, and how many operations shared one."""
+    """What recent cycles took, what they computed of it, and how many operations shared one."""
 
     def __init__(self) -> None:
-        self.cycle_s = self.operations = 0.0
+        self.cycle_s = self.operations = self._worked_s = 0.0
 
-    def add(self, took_s: float, n: int) -> None:
+    @property
+    def stretch(self) -> float:
+        """How many times its processor time a cycle takes."""
+        return max(1.0, self.cycle_s / self._worked_s) if self._worked_s > 0.0 else 1.0
+
+    def add(self, took_s: float, n: int, worked_s: float) -> None:
         """Take one more into account; the last few count most."""
         weight = MEAN_OF if self.operations else 1.0
         self.cycle_s += weight * (took_s - self.cycle_s)
+        self._worked_s += weight * (worked_s - self._worked_s)
         self.operations += weight * (n - self.operations)
 
 

@@ -107,7 +107,12 @@ class Execution:
     copies: CopyWork = field(default_factory=CopyWork)
     pins: PinWork = field(default_factory=PinWork)
 
-    def run(self, engine: Engine, clock: Callable[[], float] | None = None) -> Executed:
+    def run(
+        self,
+        engine: Engine,
+        clock: Callable[[], float] | None = None,
+        processor: Callable[[], float] | None = None,
+    ) -> Executed:
         """Do the work; called by the driver.
 
         Parameters
@@ -115,8 +120,13 @@ class Execution:
         engine : Engine
         clock : callable, optional
             Gives seconds, so that the process learns how long its cycles take.
+        processor : callable, optional
+            Gives seconds of the calling thread's processor time, so that it learns what they cost;
+            `clock` if there is none.
         """
+        processor = processor or clock
         begin_s = 0.0 if clock is None else clock()
+        busy_from_s = 0.0 if processor is None else processor()
         results: list[Results] = []
         areas = self.copies.areas
         for step, written_bytes in zip(self.steps, self._written_bytes(), strict=True):
@@ -129,6 +139,7 @@ class Execution:
                 areas.note(step, written_bytes)
         told = tuple((each, engine.explain(each.shape, each.parameters)) for each in self.questions)
         took_s = 0.0 if clock is None else clock() - begin_s
+        worked_s = 0.0 if processor is None else processor() - busy_from_s
         weighed = tuple((each.asker, each.answer(engine)) for each in self.weighings)
         has_operations = any(not isinstance(step, Barrier | TakePin) for step in self.steps)
         moved = self.copies.run(engine, clock, took_s if has_operations else None, weighs=self.weighs)
@@ -141,7 +152,7 @@ class Execution:
             n_bytes = sum(each.n_bytes for each in results) + counted["bytes"]
             n_bytes += moved.n_bytes + pinned.n_bytes
         return Executed(
-            tuple(results), self.upto, took_s, n_bytes, pinned_bytes, told, weighed, moved, pinned
+            tuple(results), self.upto, took_s, worked_s, n_bytes, pinned_bytes, told, weighed, moved, pinned
         )
 
     def _written_bytes(self) -> Iterable[int]:
@@ -159,6 +170,8 @@ class Executed:
         The position up to which it executed.
     took_s : float
         How long its operations took; 0 if the driver has no clock.
+    worked_s : float
+        What of it its thread computed, and did not wait for a core or the interpreter.
     n_bytes : int
         What the engine and these results hold, if that was to be told.
     pinned_bytes : int or None
@@ -173,6 +186,7 @@ class Executed:
     results: tuple[Results, ...]
     upto: int
     took_s: float = 0.0
+    worked_s: float = 0.0
     n_bytes: int = 0
     pinned_bytes: int | None = None
     told: tuple[tuple[Question, Explained], ...] = ()

@@ -260,9 +260,10 @@ class Storage:
         self._is_busy = False
         self._cycle_bytes = 0
         if self._load is not None:
-            self._load.learn(result.took_s)
+            self._load.learn(result.worked_s)
             if self._load.n:
-                self._mean.add(result.took_s or now_s - self._busy_since_s, self._load.n)
+                took_s = result.took_s or now_s - self._busy_since_s
+                self._mean.add(took_s, self._load.n, result.worked_s or took_s)
         for question, explained in result.told:
             self._tell(question, explained)
         self._out.send += result.weighed
@@ -309,7 +310,7 @@ class Storage:
             configure(self.multicast, self.me, body)
         self.copies.need(self.staging.needed())
         self._work_on_copies(now_s)
-        is_behind = self._restraint.look(self.waiting.backlog_s, now_s)
+        is_behind = self._restraint.look(self.waiting.backlog_s * self._mean.stretch, now_s)
         self.multicast.hold_confirms(self._is_over_budget or is_behind)
         protocol = self.multicast.flush(now_s)
         out, self._out = self._out, Output()
@@ -463,9 +464,9 @@ class Storage:
             mean.cycle_s,
             mean.operations,
             len(waiting),
-            waiting.backlog_s,
-            cost.scan_s,
-            cost.each_s,
+            waiting.backlog_s * mean.stretch,
+            cost.scan_s * mean.stretch,
+            cost.each_s * mean.stretch,
         )
         self._out.send.append((question.asker, Explains(question.request, told)))
 

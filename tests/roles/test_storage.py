@@ -676,7 +676,7 @@ def test_whoever_is_told_little_is_told_first() -> None:
     assert [results.to for results in desk.run()] == [BOB, ALICE]
 
 
-def entering(took_s: float) -> int:
+def entering(worked_s: float, took_s: float) -> int:
     """Give how many of 600 reads share a cycle, if those of the cycles before took so long."""
     desk = Desk()
     first = 1
@@ -686,7 +686,8 @@ def entering(took_s: float) -> int:
         desk.flush()
         while desk.work:
             result = desk.work.pop().run(desk.engine)
-            desk.core.on_executed(dataclasses.replace(result, took_s=took_s), desk.now_s)
+            told = dataclasses.replace(result, took_s=took_s, worked_s=worked_s)
+            desk.core.on_executed(told, desk.now_s)
             desk.flush()
     desk.deliver(ALICE, first, *[read_all()] * 600)
     desk.flush()
@@ -695,5 +696,9 @@ def entering(took_s: float) -> int:
 
 def test_what_cycles_take_decides_how_many_operations_share_the_next_one() -> None:
     # Of what is slow twice as many as were tried; of what is not as many as a cycle's time is enough for.
-    assert entering(took_s=5.0) <= 32
-    assert entering(took_s=0.001) > 100
+    assert entering(worked_s=5.0, took_s=5.0) <= 32
+    assert entering(worked_s=0.001, took_s=0.001) > 100
+
+
+def test_a_cycle_that_waited_for_a_core_is_no_reason_to_share_less() -> None:
+    assert entering(worked_s=0.001, took_s=5.0) > 100
