@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,44 +28,36 @@ WIDTH_SHOWN = 24
 """Characters of one value that `repr` shows."""
 
 
-class Answer:
+class Answer(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The rows of one read, at one position of the global order.
 
     Rows of a read without ``order_by`` come in no particular order.
 
-    Parameters
+    Attributes
     ----------
     position : Position
         Everything before it shows in the answer.
-    names : tuple of str
-    columns : sequence of Column, one per name, of equal length
-    latest : Position, optional
+    latest : Position
         Nothing after it shows; another than `position` only of a basic read, of which each storage
         process answers its part at a position of its own.
     """
 
-    __slots__ = ("_piece", "latest", "names", "position")
+    position: Position
+    latest: Position
+    _piece: Piece
 
-    def __init__(
-        self,
-        position: Position,
-        names: tuple[str, ...],
-        columns: Sequence[Column],
-        latest: Position | None = None,
-    ) -> None:
-        self.position = position
-        self.latest = position if latest is None else latest
-        self.names = names
-        self._piece = Piece.of((), names, tuple(columns))
+    @staticmethod
+    def of(
+        position: Position, names: tuple[str, ...], columns: Sequence[Column], latest: Position | None = None
+    ) -> Answer:
+        """Give columns of equal length, one per name, as an answer."""
+        piece = Piece.of((), names, tuple(columns))
+        return Answer(position, position if latest is None else latest, piece)
 
-    @classmethod
-    def of_piece(cls, position: Position, piece: Piece) -> Answer:
-        """Give the answer that a read's only piece is."""
-        answer = cls.__new__(cls)
-        answer.position = answer.latest = position
-        answer.names = piece.block.names
-        answer._piece = piece
-        return answer
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names."""
+        return self._piece.block.names
 
     def __len__(self) -> int:
         return len(self._piece)
@@ -148,7 +141,7 @@ class Answer:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
-        head = Answer(self.position, self.names, [column.slice(0, ROWS_SHOWN) for column in self._columns])
+        head = Answer.of(self.position, self.names, [column.slice(0, ROWS_SHOWN) for column in self._columns])
         lines = [self.names, *(tuple(map(_shown, row)) for row in head.rows())]
         widths = [max(map(len, texts)) for texts in zip(*lines, strict=True)]
         table = "\n".join(

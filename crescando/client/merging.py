@@ -50,14 +50,14 @@ def rows_answer(
     def finished(outcome: ReadOutcome) -> Answer:
         pieces = outcome.pieces
         if is_plain and len(pieces) == 1 and n_outputs in (None, len(pieces[0].block.names)):
-            return Answer.of_piece(outcome.position, pieces[0])
+            return Answer(outcome.position, outcome.position, pieces[0])
         names, columns = _merged(outcome)
         keys = [(columns[place], is_descending) for place, is_descending in order]
         if limit is not None or offset:
             # Which rows are shown must not depend on where they lie.
             keys.extend((column, False) for column in columns)
         shown = columns[:n_outputs]
-        return Answer(
+        return Answer.of(
             outcome.position, names[:n_outputs], ordered(shown, keys, limit, offset), outcome.latest
         )
 
@@ -76,7 +76,7 @@ def groups_answer(names: Sequence[str], clauses: Clauses) -> Finish[Answer]:
 
     def finished(outcome: ReadOutcome) -> Answer:
         _, columns = _grouped(outcome)
-        return Answer(outcome.position, tuple(names), clauses.apply(names, columns), outcome.latest)
+        return Answer.of(outcome.position, tuple(names), clauses.apply(names, columns), outcome.latest)
 
     return finished
 

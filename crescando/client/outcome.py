@@ -30,7 +30,7 @@ class RejectedRow:
     cause: str
 
 
-class WriteResult(msgspec.Struct, frozen=True):
+class WriteResult(msgspec.Struct, frozen=True, gc=False):
     """What a write did.
 
     Attributes
@@ -93,7 +93,7 @@ def _returned(at: int, counts: Sequence[Count], returning: Sequence[Returned]) -
         else Column(each.column.type, np.zeros(0, PHYSICAL[each.column.type]))
         for place, each in enumerate(returning)
     ]
-    return Answer(Position(at), tuple(each.name for each in returning), columns)
+    return Answer.of(Position(at), tuple(each.name for each in returning), columns)
 
 
 def rank_of(rejection: Rejection) -> tuple[tuple[int, Any], ...]:

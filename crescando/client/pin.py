@@ -384,7 +384,7 @@ class _Reading:
             if strip < self._part.n_strips:
                 # Its holder works on what comes next while this is used.
                 asked = self._ask(strip, offset)
-            held.append(Answer(self._ticket.position, answer.names, answer.columns))
+            held.append(Answer.of(self._ticket.position, answer.names, answer.columns))
             held_bytes += sum(map(column_bytes, answer.columns))
             is_torn = bool(offset) and (is_torn or held_bytes > TORN_BYTES)
             if not offset or is_torn:
@@ -442,7 +442,7 @@ def _nothing(ticket: PinTicket, shape: Shape) -> Answer:
     """Give no rows, with the columns that they would have."""
     outputs = shape.projections
     columns = [Column(each.term.type, np.zeros(0, PHYSICAL[each.term.type]), None) for each in outputs]
-    return Answer(ticket.position, tuple(each.name for each in outputs), columns)
+    return Answer.of(ticket.position, tuple(each.name for each in outputs), columns)
 
 
 # Waiting.

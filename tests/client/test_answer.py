@@ -46,7 +46,7 @@ def column_of(kind: DataType, values: list[object]) -> Column:
 
 
 def answer_of(values=VALUES) -> Answer:
-    return Answer(AT, tuple(values), [column_of(kind, listed) for kind, listed in values.values()])
+    return Answer.of(AT, tuple(values), [column_of(kind, listed) for kind, listed in values.values()])
 
 
 def test_rows_and_dicts_are_python_values() -> None:
@@ -72,7 +72,7 @@ def test_rows_and_dicts_are_python_values() -> None:
 
 
 def test_unknown_column_has_the_nearest() -> None:
-    answer = Answer(AT, ("delay",), [column_of(DataType.INT8, [1])])
+    answer = Answer.of(AT, ("delay",), [column_of(DataType.INT8, [1])])
     with pytest.raises(UnknownColumnError) as caught:
         answer.column("dely")
     assert caught.value.nearest == "delay"
@@ -151,7 +151,7 @@ def test_an_answer_of_no_rows_keeps_names_and_types() -> None:
 
 
 def test_repr_shows_a_small_table() -> None:
-    answer = Answer(
+    answer = Answer.of(
         AT,
         ("id", "name"),
         [column_of(DataType.INT8, list(range(12))), column_of(DataType.STRING, ["x" * 99] * 12)],
@@ -245,7 +245,7 @@ def test_errors_survive_pickling(error: Exception) -> None:
 def test_bytes_go_out_as_they_came_in() -> None:
     values = [b"", b"a\0", None, b"\xff"]
     column = column_from_list(values, ColumnDef("b", DataType.BYTES))
-    answer = Answer(1, ("b",), [column])
+    answer = Answer.of(1, ("b",), [column])
     assert [row[0] for row in answer.rows()] == values
     assert answer.to_arrow().column("b").to_pylist() == values
     assert answer.to_pandas()["b"].tolist() == values
