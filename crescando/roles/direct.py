@@ -26,6 +26,10 @@ from crescando.routing.base import Config
 from crescando.routing.ecast.messages import ReadRefused
 from crescando.types import ProcessId
 
+SNAPSHOT_BATCH = 1024
+"""Snapshot reads that are asked together at most: less than may be open, so that several batches are on
+their way at once."""
+
 
 class DirectReads:
     """The reads of one client that have no place in the order.
@@ -54,7 +58,7 @@ class DirectReads:
             numbers,
             open_max=limits.snapshot_reads,
             bytes_max=limits.snapshot_bytes,
-            batch_max=limits.batch_operations,
+            batch_max=min(limits.batch_operations, SNAPSHOT_BATCH),
         )
         self.basics = BasicReads(me, numbers, limits, config_type)
 

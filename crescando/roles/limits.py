@@ -15,7 +15,8 @@ class ClientLimits:
     Parameters
     ----------
     batch_operations, batch_bytes : int
-        What one submission holds at most, one longer request apart.
+        What one submission holds at most, one longer request apart. Each costs every process that
+        it passes a millisecond or so, whatever is in it; four thousand operations cost far more.
     request_bytes : int
         How long one request may be: an insert that is longer is cut, what cannot be cut is
         refused. Outside of a store that serves it is what the cluster takes.
@@ -59,7 +60,7 @@ class ClientLimits:
         open, and yet be told what became of what it had sent.
     """
 
-    batch_operations: int = 1024
+    batch_operations: int = 4096
     batch_bytes: int = 4 << 20
     request_bytes: int = REQUEST_BYTES_MAX
     open_submissions: int = 4
