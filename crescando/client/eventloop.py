@@ -12,13 +12,14 @@ import asyncio
 import threading
 from collections import deque
 from contextlib import suppress
-from functools import partial
+
+import msgspec
 
 from crescando.client.promise import Waitable
 
 
 class LoopWaits:
-    """What the tasks of one event loop wait for; for that loop's thread but for `_wake`."""
+    """What the tasks of one event loop wait for; for that loop's thread but for `wake`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -47,7 +48,7 @@ class LoopWaits:
             waiting = self._by_timeout[timeout_s] = {}
             self._loop.call_later(timeout_s, self._expire, timeout_s)
         waiting[waiter] = self._now_s() + timeout_s
-        promise.add_done_callback(partial(self._wake, waiter))
+        promise.add_done_callback(_Waker(self, waiter))
         return waiter
 
     def end(self, waiter: asyncio.Future[bool], timeout_s: float) -> None:
@@ -56,7 +57,7 @@ class LoopWaits:
         if waiting is not None:
             waiting.pop(waiter, None)
 
-    def _wake(self, waiter: asyncio.Future[bool], _: object) -> None:
+    def wake(self, waiter: asyncio.Future[bool]) -> None:
         """Have a task go on; called in whatever thread knows that it may."""
         self._awake.append(waiter)
         if not self._is_called:
@@ -84,6 +85,16 @@ class LoopWaits:
             if not waiter.done():
                 waiter.set_result(False)
         del self._by_timeout[timeout_s]
+
+
+class _Waker(msgspec.Struct, gc=False, eq=False):
+    """Has one task go on: a thousand are on their way at once, so it is nothing that the collector counts."""
+
+    waits: LoopWaits
+    waiter: asyncio.Future[bool]
+
+    def __call__(self, _: object) -> None:
+        self.waits.wake(self.waiter)
 
 
 class _Running(threading.local):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from crescando.client.promise import Promise
+from crescando.client.promise import ASKING, Promise
 
 
 class Pending(Promise[Any], gc=False, eq=False):
@@ -59,7 +59,7 @@ class Pending(Promise[Any], gc=False, eq=False):
             self.failed()
         if self._stable is not None:
             self._tell_stable(self._stable)
-        if self._callbacks:
+        if self._first is not None:
             super().tell()
 
     @staticmethod
@@ -72,17 +72,21 @@ class Pending(Promise[Any], gc=False, eq=False):
     @staticmethod
     def tell_all(pendings: Sequence[Pending]) -> None:
         """Tell of many; as `tell`."""
-        for pending in pendings:
-            callbacks = pending._callbacks
-            if pending._error is None and pending._stable is None and len(callbacks) == 1:
-                # As most are waited for. Whoever else comes now finds that it is kept, and calls himself.
-                try:
-                    callback = callbacks.pop()
-                except IndexError:
-                    continue
-                callback(pending)
-            else:
-                pending.tell()
+        alone: list[tuple[Callable[[Any], object], Pending]] = []
+        others: list[Pending] = []
+        with ASKING:
+            for pending in pendings:
+                first = pending._first
+                if pending._error is not None or pending._stable is not None or pending._more is not None:
+                    others.append(pending)
+                elif first is not None:
+                    # As most are waited for. Whoever else comes now finds that it is kept, and calls himself.
+                    pending._first = None
+                    alone.append((first, pending))
+        for callback, pending in alone:
+            callback(pending)
+        for pending in others:
+            pending.tell()
 
     def _tell_stable(self, stable: Promise[None]) -> None:
         with _STABLE_LOCK:

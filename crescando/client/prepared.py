@@ -41,6 +41,16 @@ class BoundOperation(msgspec.Struct, Generic[H], frozen=True, gc=False, eq=False
         return self.statement.again(self.params, catalog)
 
 
+class _Binding(msgspec.Struct, gc=False, eq=False):
+    """What prepares one operation once more."""
+
+    statement: PreparedStatement[Any]
+    params: Params
+
+    def __call__(self, catalog: Catalog) -> Request:
+        return self.statement.again(self.params, catalog)
+
+
 class _Bindings(Sequence[Again]):
     """What prepares each of many operations of one statement once more."""
 
@@ -54,7 +64,7 @@ class _Bindings(Sequence[Again]):
         return len(self._params_list)
 
     def __getitem__(self, place: Any) -> Any:
-        return partial(self._statement.again, self._params_list[place])
+        return _Binding(self._statement, self._params_list[place])
 
 
 class _Current(msgspec.Struct, Generic[H], frozen=True):
@@ -95,7 +105,7 @@ class PreparedStatement(Generic[H]):
     def __call__(self, params: Params = ()) -> H:
         """Submit one operation and give its handle."""
         now = self._current()
-        return now.handle(self._desk.send_one(now.prepared.request(params), partial(self.again, params)))
+        return now.handle(self._desk.send_one(now.prepared.request(params), _Binding(self, params)))
 
     def many(self, params_list: Sequence[Params]) -> list[H]:
         """Submit one operation per set of values, as one batch in this order.

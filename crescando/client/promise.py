@@ -3,11 +3,14 @@
 Rules of the file: a promise is kept by one thread, once. It costs a twentieth
 of a `concurrent.futures.Future`, since nobody blocks on it: who wants to wait
 adds a callback that wakes him. What is known and telling it are two steps, so
-that whoever knows many things at once tells of none before all are known.
+that whoever knows many things at once tells of none before all are known. One lock for
+all promises guards who is to be told, so that one whom a single callback waits for, as most
+are, needs nothing but itself.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Generic, Protocol, TypeVar
@@ -30,15 +33,21 @@ class Waitable(Protocol):
         ...
 
 
+ASKING = threading.Lock()
+"""Guards the callbacks of promises; never held while anything is called."""
+
+
 class Promise(msgspec.Struct, Generic[T], gc=False, eq=False, kw_only=True):
     """What will be known once."""
 
     # Nothing for the collector of cycles, which else looks at all that is on its way again and
-    # again: whoever is told is taken off the list, and that ends the only cycle there is.
+    # again: whoever is told is forgotten, and that ends the only cycle there is.
     _is_kept: bool = False
     _error: Exception | None = None
     _value: Any = None
-    _callbacks: list[Callable[[Any], object]] = []  # Each has a list of its own.
+    _first: Callable[[Any], object] | None = None
+    """Whom to call; never None while there are more."""
+    _more: list[Callable[[Any], object]] | None = None
 
     def done(self) -> bool:
         """Say whether it is kept or broken."""
@@ -59,8 +68,14 @@ class Promise(msgspec.Struct, Generic[T], gc=False, eq=False, kw_only=True):
 
     def add_done_callback(self, fn: Callable[[Any], object], /) -> None:
         """Have something called with this when it is done; at once if it is."""
-        self._callbacks.append(fn)
-        # Either this thread or the one that keeps it takes the callback off the list, never both.
+        with ASKING:
+            if self._first is None:
+                self._first = fn
+            elif self._more is None:
+                self._more = [fn]
+            else:
+                self._more.append(fn)
+        # Either this thread or the one that keeps it takes the callback away, never both.
         if self._is_kept:
             self.tell()
 
@@ -76,13 +91,12 @@ class Promise(msgspec.Struct, Generic[T], gc=False, eq=False, kw_only=True):
 
     def tell(self) -> None:
         """Call whoever has asked for it, in the order of asking."""
-        callbacks = self._callbacks
-        while callbacks:
-            try:
-                callback = callbacks.pop(0)
-            except IndexError:
-                return
-            callback(self)
+        while self._first is not None:
+            with ASKING:
+                callback = self._first
+                self._first = self._more.pop(0) if self._more else None
+            if callback is not None:
+                callback(self)
 
     def set_result(self, value: T) -> None:
         """Keep and tell."""

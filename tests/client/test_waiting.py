@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import threading
 from collections.abc import Generator
@@ -71,6 +72,29 @@ def test_an_operation_with_an_outcome_is_stable_and_a_failed_one_only_if_it_was(
         stable = promise or pending.stable
         assert stable.done()
         assert stable.exception() is (error if fails and not is_stable else None)
+
+
+def test_waiting_gives_the_collector_nothing_but_the_event_loops_own_future() -> None:
+    n = 500
+
+    async def main() -> tuple[int, list[bool]]:
+        waits, promises = waits_here(), [Promise[None]() for _ in range(n)]
+        waiters: list[Any] = [None] * n
+        before = gc.get_count()[0]
+        for place, promise in enumerate(promises):
+            waiters[place] = waits.begin(promise, 30.0)
+        made = gc.get_count()[0] - before
+        for promise in promises:
+            promise.set_result(None)
+        return made, await asyncio.gather(*waiters)
+
+    gc.disable()
+    try:
+        made, kept = asyncio.run(main())
+    finally:
+        gc.enable()
+    assert kept == [True] * n
+    assert made < 1.5 * n
 
 
 def steps(*promises: Waitable) -> Steps[str]:
