@@ -46,6 +46,9 @@ class DataType(Enum):
     TIMESTAMP = "timestamp"
     """Microseconds since 1970-01-01T00:00:00 UTC, stored as int64."""
 
+    # Each is one object, and equal to nothing else; an enumeration's own hash is one of its name, in Python.
+    __hash__ = object.__hash__
+
     @property
     def is_integer(self) -> bool:
         """Whether values are whole numbers (dates and timestamps are not numbers)."""

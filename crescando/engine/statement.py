@@ -76,6 +76,9 @@ class Kind(Enum):
     UPDATE = "update"
     DELETE = "delete"
 
+    # As of `DataType`.
+    __hash__ = object.__hash__
+
 
 class Aggregate(msgspec.Struct, frozen=True, array_like=True):
     """One aggregate of a read; `term` is None for count(*)."""

@@ -41,22 +41,25 @@ def weight_of(message: Any) -> int:
     A message states what it carries as ``n_bytes``; of one that does not, the
     parts are weighed.
     """
-    if not isinstance(message, msgspec.Struct):
-        return MESSAGE_BYTES + _weight_of_parts(message)
     kind = type(message)
-    names = _LARGE.get(kind)
-    if names is None:
-        names = _LARGE[kind] = _large_fields(kind)
+    known = _LARGE.get(kind)
+    if known is None:
+        if not isinstance(message, msgspec.Struct):
+            return MESSAGE_BYTES + _weight_of_parts(message)
+        known = _LARGE[kind] = (hasattr(kind, "n_bytes"), _large_fields(kind))
+    states_it, names = known
     if not names:
         return MESSAGE_BYTES
-    stated = getattr(message, "n_bytes", None)
-    if stated is None:
-        stated = sum([_weight_of_parts(getattr(message, name)) for name in names])
-    return MESSAGE_BYTES + int(stated)
+    if states_it:
+        return MESSAGE_BYTES + int(message.n_bytes)
+    weight = MESSAGE_BYTES
+    for name in names:
+        weight += _weight_of_parts(getattr(message, name))
+    return weight
 
 
-_LARGE: dict[type, tuple[str, ...]] = {}
-"""What `_large_fields` has answered; there are as many types as kinds of messages."""
+_LARGE: dict[type, tuple[bool, tuple[str, ...]]] = {}
+"""Whether a kind of message states its ``n_bytes``, and its `_large_fields`; there are as many as kinds."""
 
 
 def _large_fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
@@ -75,8 +78,15 @@ def _holds_little(hint: Any) -> bool:
     return is_named and all(part is str or _holds_little(part) for part in get_type_hints(hint).values())
 
 
+_TEXTS = bytes | str
+"""A union is not made anew for each of very many values."""
+
+
 def _weight_of_parts(value: Any) -> int:
-    if isinstance(value, bytes | str):
+    kind = type(value)
+    if kind is int or kind is float:
+        return 8
+    if isinstance(value, _TEXTS):
         return len(value)
     if isinstance(value, np.ndarray):
         return value.nbytes
