@@ -11,7 +11,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
+from itertools import groupby
+from operator import attrgetter
 
 import msgspec
 
@@ -48,7 +51,7 @@ class LoopWaits:
             waiting = self._by_timeout[timeout_s] = {}
             self._loop.call_later(timeout_s, self._expire, timeout_s)
         waiting[waiter] = self._now_s() + timeout_s
-        promise.add_done_callback(_Waker(self, waiter))
+        promise.add_done_callback(Waker(self, waiter))
         return waiter
 
     def end(self, waiter: asyncio.Future[bool], timeout_s: float) -> None:
@@ -57,9 +60,9 @@ class LoopWaits:
         if waiting is not None:
             waiting.pop(waiter, None)
 
-    def wake(self, waiter: asyncio.Future[bool]) -> None:
-        """Have a task go on; called in whatever thread knows that it may."""
-        self._awake.append(waiter)
+    def wake(self, waiters: Iterable[asyncio.Future[bool]]) -> None:
+        """Have tasks go on; called in whatever thread knows that they may."""
+        self._awake.extend(waiters)
         if not self._is_called:
             self._is_called = True
             # A closed loop raises; nobody waits there any more.
@@ -87,14 +90,23 @@ class LoopWaits:
         del self._by_timeout[timeout_s]
 
 
-class _Waker(msgspec.Struct, gc=False, eq=False):
+class Waker(msgspec.Struct, gc=False, eq=False):
     """Has one task go on: a thousand are on their way at once, so it is nothing that the collector counts."""
 
     waits: LoopWaits
     waiter: asyncio.Future[bool]
 
     def __call__(self, _: object) -> None:
-        self.waits.wake(self.waiter)
+        self.waits.wake((self.waiter,))
+
+    @staticmethod
+    def call_all(wakers: Iterable[Waker]) -> None:
+        """Call many; tasks of one event loop that follow one another are woken together."""
+        for waits, some in groupby(wakers, _WAITS):
+            waits.wake(map(_WAITER, some))
+
+
+_WAITS, _WAITER = attrgetter("waits"), attrgetter("waiter")
 
 
 class _Running(threading.local):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from crescando.client.eventloop import Waker
 from crescando.client.promise import ASKING, Promise
 
 
@@ -72,19 +73,19 @@ class Pending(Promise[Any], gc=False, eq=False):
     @staticmethod
     def tell_all(pendings: Sequence[Pending]) -> None:
         """Tell of many; as `tell`."""
-        alone: list[tuple[Callable[[Any], object], Pending]] = []
+        wakers: list[Waker] = []
         others: list[Pending] = []
         with ASKING:
             for pending in pendings:
                 first = pending._first
-                if pending._error is not None or pending._stable is not None or pending._more is not None:
-                    others.append(pending)
-                elif first is not None:
+                is_alone = pending._error is None and pending._stable is None and pending._more is None
+                if is_alone and type(first) is Waker:
                     # As most are waited for. Whoever else comes now finds that it is kept, and calls himself.
                     pending._first = None
-                    alone.append((first, pending))
-        for callback, pending in alone:
-            callback(pending)
+                    wakers.append(first)
+                else:
+                    others.append(pending)
+        Waker.call_all(wakers)
         for pending in others:
             pending.tell()
 
