@@ -18,7 +18,8 @@ from crescando.engine import kernels
 from crescando.engine.dictionary import Pool
 from crescando.engine.holding import Holding
 from crescando.engine.keys import I64, Mask
-from crescando.engine.segment import Stored
+from crescando.engine.narrowed import Narrowed
+from crescando.engine.segment import Lane, Stored
 from crescando.engine.statement import PHYSICAL, Column
 from crescando.engine.table import Hidden, Table
 from crescando.schema import DataType
@@ -36,8 +37,14 @@ class Extract(NamedTuple):
     rows: I64
     runs: list[slice]
 
-    def gather(self, array: NDArray[Any], target: NDArray[Any]) -> None:
+    def gather(self, array: Lane, target: NDArray[Any]) -> None:
         """Copy the rows of one of the source's arrays."""
+        if isinstance(array, Narrowed):
+            # Worked out at once, however many runs there are.
+            numbers = np.empty(self.n_rows, array.numbers.dtype)
+            self.gather(array.numbers, numbers)
+            array.widen(numbers, target)
+            return
         if not self.runs:
             if target.dtype == array.dtype:
                 # With its place given and nothing to check, it is done in half the time.

@@ -14,6 +14,7 @@ import numpy as np
 from crescando.engine.constants import Constants
 from crescando.engine.evaluator import Evaluator
 from crescando.engine.keys import I64
+from crescando.engine.segment import Block
 from crescando.engine.statement import Parameter
 from crescando.engine.values import Value
 
@@ -29,6 +30,12 @@ class Source(Protocol):
     def column(self, column_id: int) -> Value:
         """Give one column, by catalog id; shape (n_rows,)."""
         ...
+
+
+def taken(source: Source, column_id: int, rows: I64) -> Value:
+    """Give one column of some rows of a source."""
+    # A segment's values may have to be worked out, all of which would take longer.
+    return source.take(column_id, rows) if isinstance(source, Block) else source.column(column_id).take(rows)
 
 
 class Selection:
@@ -56,7 +63,7 @@ class Selection:
         """Give one column; shape (n_rows,)."""
         found = self._columns.get(column_id)
         if found is None:
-            found = self._columns[column_id] = self._source.column(column_id).take(self._rows)
+            found = self._columns[column_id] = taken(self._source, column_id, self._rows)
         return found
 
 
@@ -96,9 +103,10 @@ class Frame:
         """Give a column for the frame's rows; shape (n_rows,)."""
         found = self._columns.get(column_id)
         if found is None:
-            found = self.source.column(column_id)
-            if self.rows is not None:
-                found = found.take(self.rows)
+            if self.rows is None:
+                found = self.source.column(column_id)
+            else:
+                found = taken(self.source, column_id, self.rows)
             self._columns[column_id] = found
         return found
 

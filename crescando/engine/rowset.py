@@ -25,8 +25,9 @@ from crescando.engine import kernels
 from crescando.engine.cutting import ANSWER_BYTES_MAX
 from crescando.engine.dictionary import Pool
 from crescando.engine.keys import I64, KEY_MAX, KEY_MIN, Mask
+from crescando.engine.narrowed import Narrowed
 from crescando.engine.parallel import IN_TURN, Workers, run
-from crescando.engine.segment import Block
+from crescando.engine.segment import Block, Lane
 from crescando.engine.statement import PHYSICAL, ColumnRef, Sort, Term
 from crescando.engine.values import Value, as_integers, concatenate
 
@@ -53,7 +54,7 @@ class _Piece:
     block: Block | None = None
     rows: I64 | None = None
 
-    def column(self, output: int, column_id: int) -> tuple[NDArray[Any], Mask | None, Pool | None]:
+    def column(self, output: int, column_id: int) -> tuple[Lane, Mask | None, Pool | None]:
         """Give a column among the outputs: data, where they are valid, and the pool; at `rows`, if any."""
         if self.block is None:
             value = self.values[output]
@@ -216,10 +217,12 @@ def _is_given(value: Value | None) -> bool:
     return value is not None
 
 
-def _put(into: NDArray[Any], places: I64, values: NDArray[Any], rows: I64 | None) -> None:
+def _put(into: NDArray[Any], places: I64, values: Lane, rows: I64 | None) -> None:
     """Put values, or those of some rows, into some places."""
     if rows is None:
-        into[places] = values
+        into[places] = values[:]
+    elif isinstance(values, Narrowed):
+        into[places] = values[rows]
     else:
         kernels.active().scatter(as_integers(into), places, as_integers(values), rows)
 

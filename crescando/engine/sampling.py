@@ -65,5 +65,5 @@ class Sample:
     def _gather(self, column_id: int) -> Value:
         if not self._pieces:
             return empty(self._types[column_id])
-        values = [block.column(column_id).take(rows) for block, rows in self._pieces]
+        values = [block.take(column_id, rows) for block, rows in self._pieces]
         return concatenate(values, [len(rows) for _, rows in self._pieces])

@@ -17,12 +17,16 @@ from numpy.typing import NDArray
 from crescando.engine.arcs import lie_in
 from crescando.engine.dictionary import Pool
 from crescando.engine.keys import I64, Mask
+from crescando.engine.narrowed import Narrowed, can_narrow, narrow
 from crescando.engine.statement import PHYSICAL
 from crescando.engine.values import Value
 from crescando.schema import DataType
 from crescando.types import Scope
 
 U64 = NDArray[np.uint64]
+
+Lane = NDArray[Any] | Narrowed
+"""What a column's values lie in."""
 
 
 def code_dtype(n_codes: int) -> np.dtype[Any]:
@@ -37,8 +41,9 @@ class Stored:
 
     Attributes
     ----------
-    data : dict of int to ndarray, shape (capacity,)
-        Physical values by column id; codes in the narrowest type that holds them.
+    data : dict of int to Lane, shape (capacity,)
+        Physical values by column id, as they are or `Narrowed`; codes in the narrowest type that holds
+        them.
     valid : dict of int to ndarray of bool
         Only of columns in which a NULL was ever stored.
     position : ndarray of uint64, shape (capacity,)
@@ -52,7 +57,7 @@ class Stored:
     __slots__ = ("alive", "data", "n_dead", "n_rows", "position", "valid")
 
     alive: Mask | None
-    data: dict[int, NDArray[Any]]
+    data: dict[int, Lane]
     n_dead: int
     n_rows: int
     position: U64
@@ -78,8 +83,12 @@ class Stored:
         return self.n_rows if inside is None else int(np.count_nonzero(inside))
 
     def _arrays(self) -> list[NDArray[Any]]:
-        own = [*self.data.values(), *self.valid.values(), self.position]
+        own = [*map(_array_of, self.data.values()), *self.valid.values(), self.position]
         return own if self.alive is None else [*own, self.alive]
+
+
+def _array_of(lane: Lane) -> NDArray[Any]:
+    return lane.numbers if isinstance(lane, Narrowed) else lane
 
 
 class Still(Stored):
@@ -125,16 +134,14 @@ class Segment(Stored):
         Columns of codes.
     """
 
-    __slots__ = ("_n_touched", "_stills", "arc", "capacity", "coded")
+    __slots__ = ("_kinds", "_n_touched", "_stills", "arc", "capacity", "coded")
 
     def __init__(self, arc: int, capacity: int, types: dict[int, DataType]) -> None:
         self.arc = arc
         self.capacity = capacity
-        # Codes are as narrow as they can be and widened by the first that does not fit; see `store`.
-        self.data = {
-            key: np.empty(capacity, np.uint8 if kind.is_textual else PHYSICAL[kind])
-            for key, kind in types.items()
-        }
+        # All are as narrow as they can be and widened by the first that does not fit; see `store`.
+        self.data = {key: self._lane(kind) for key, kind in types.items()}
+        self._kinds = dict(types)
         self.coded = {key for key, kind in types.items() if kind.is_textual}
         self.valid = {}
         self.position = np.empty(capacity, np.uint64)
@@ -153,8 +160,15 @@ class Segment(Stored):
         segment.data, segment.valid = still.data, still.valid
         segment.position, segment.alive, segment.n_dead = still.position, still.alive, still.n_dead
         segment.coded = coded
+        segment._kinds = {}
         segment._stills = ()
         return segment
+
+    def _lane(self, kind: DataType) -> Lane:
+        """Give what holds a new column; what the values are is not known."""
+        if can_narrow(kind):
+            return Narrowed(np.empty(self.capacity, np.int8), 0, 1, PHYSICAL[kind])
+        return np.empty(self.capacity, np.uint8 if kind.is_textual else PHYSICAL[kind])
 
     def still(self) -> Still:
         """Give the rows as they are now; costs no copy until they are changed."""
@@ -172,19 +186,27 @@ class Segment(Stored):
     @property
     def n_bytes(self) -> int:
         """What the rows take; pages that were never written take no memory."""
-        per_row = sum(array.itemsize for array in list(self.data.values())) + self.position.itemsize
+        lanes = map(_array_of, list(self.data.values()))
+        per_row = sum(array.itemsize for array in lanes) + self.position.itemsize
         per_row += len(self.valid) + (self.alive is not None)
         return per_row * max(self.n_rows, self._n_touched)
 
     def store(self, column_id: int, rows: I64 | slice, values: NDArray[Any], valid: Mask | None) -> None:
         """Write values of one column into rows that are in use or, as a slice, behind them."""
-        array = self.data[column_id]
-        if column_id in self.coded and len(values):
-            array = self._widened(column_id, int(values.max()))
         is_in_use = not isinstance(rows, slice)
+        lane = self.data[column_id]
+        if len(values) == 0:
+            return
+        if column_id in self.coded:
+            lane = self._widened(lane, int(values.max()))
+        elif isinstance(lane, Narrowed):
+            lane, values = self._narrowed(column_id, lane, values, valid)
+        array = _array_of(lane)
         if is_in_use and self._is_shared(array):
-            array = self.data[column_id] = self._copied(array)
+            array = self._copied(array)
+            lane = lane.of(array) if isinstance(lane, Narrowed) else array
         array[rows] = values
+        self.data[column_id] = lane
         mask = self.valid.get(column_id)
         if mask is None:
             if valid is None or valid.all():
@@ -200,13 +222,28 @@ class Segment(Stored):
         copied[: self.n_rows] = array[: self.n_rows]
         return copied
 
-    def _widened(self, column_id: int, code: int) -> NDArray[Any]:
+    def _widened(self, lane: Lane, code: int) -> NDArray[Any]:
         """Give the array of a column of codes, with room for one of them."""
-        array = self.data[column_id]
+        array = _array_of(lane)
         dtype = code_dtype(code + 1)
-        if dtype.itemsize > array.dtype.itemsize:
-            array = self.data[column_id] = self._copied(array, dtype)
-        return array
+        return self._copied(array, dtype) if dtype.itemsize > array.dtype.itemsize else array
+
+    def _narrowed(
+        self, column_id: int, lane: Narrowed, values: NDArray[Any], valid: Mask | None
+    ) -> tuple[Lane, NDArray[Any]]:
+        """Give a lane of a column's values so far that can hold others, and these as they lie in it."""
+        numbers = lane.encode(values, valid)
+        if numbers is not None:
+            return lane, numbers
+        held = lane[: self.n_rows]
+        before = lane if self.n_rows else None
+        wider = narrow(self._kinds[column_id], values, valid, before, held, self.capacity)
+        numbers = None if wider is None else wider.encode(values, valid)
+        if wider is not None and numbers is not None:
+            return wider, numbers
+        plain = np.empty(self.capacity, lane.dtype)
+        plain[: self.n_rows] = held
+        return plain, values
 
     def recode(self, column_id: int, codes: NDArray[Any], dtype: np.dtype[Any]) -> None:
         """Put other codes in the place of a column's, one for each."""
@@ -218,12 +255,15 @@ class Segment(Stored):
         """Take in a column that is NULL in every row."""
         if kind.is_textual:
             self.coded.add(column_id)
-        self.data[column_id] = np.zeros(self.capacity, np.uint8 if kind.is_textual else PHYSICAL[kind])
+        self._kinds[column_id] = kind
+        lane = self.data[column_id] = self._lane(kind)
+        _array_of(lane)[:] = 0
         self.valid[column_id] = np.zeros(self.capacity, np.bool_)
 
     def drop_column(self, column_id: int) -> None:
         """Forget a column and its values."""
         self.coded.discard(column_id)
+        self._kinds.pop(column_id, None)
         self.data.pop(column_id, None)
         self.valid.pop(column_id, None)
 
@@ -260,9 +300,11 @@ class Segment(Stored):
         if not self.n_dead:
             return
         kept = self.live_rows().nonzero()[0]
-        for arrays in (self.data, self.valid):
-            for column_id, array in arrays.items():
-                arrays[column_id] = self._compacted(array, kept)
+        for column_id, lane in self.data.items():
+            array = self._compacted(_array_of(lane), kept)
+            self.data[column_id] = lane.of(array) if isinstance(lane, Narrowed) else array
+        for column_id, mask in self.valid.items():
+            self.valid[column_id] = self._compacted(mask, kept)
         self.position = self._compacted(self.position, kept)
         self.alive = None
         self._n_touched = max(self._n_touched, self.n_rows)
@@ -300,6 +342,18 @@ class Block:
             self.types[column_id],
             self.segment.data[column_id][self.start : self.stop],
             None if valid is None else valid[self.start : self.stop],
+            None,
+            self.pools.get(column_id),
+        )
+
+    def take(self, column_id: int, rows: NDArray[Any]) -> Value:
+        """Give one column at some rows."""
+        valid = self.segment.valid.get(column_id)
+        rows = rows + self.start
+        return Value(
+            self.types[column_id],
+            self.segment.data[column_id][rows],
+            None if valid is None else valid[rows],
             None,
             self.pools.get(column_id),
         )

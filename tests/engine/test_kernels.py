@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -211,6 +212,21 @@ def test_values_are_scattered_alike(narrow: str, wide: str, seed: int) -> None:
     n = 400 * seed
     data = _keys(rng, np.dtype(narrow), 700)
     _same("scatter", np.zeros(n + 1, wide), rng.permutation(n + 1)[:n], data, rng.integers(0, 700, n))
+
+
+@pytest.mark.parametrize("scale", [1, 1_000, 60_000_000])
+@pytest.mark.parametrize(("narrow", "wide"), list(combinations(("int8", "int16", "int32", "int64"), 2)))
+def test_numbers_are_widened_alike(narrow: str, wide: str, scale: int) -> None:
+    rng = np.random.default_rng(scale)
+    numbers = _keys(rng, np.dtype(narrow), 700)
+    scale = scale if wide == "int64" else 1
+    bounds = np.iinfo(wide)
+    for base in (0, -7, int(bounds.min), int(bounds.max)):
+        _same("widen", numbers, base, scale, np.zeros(len(numbers), wide))
+        values = np.zeros(len(numbers), wide)
+        plain.widen(numbers, base, scale, values)
+        wrapped = (base + scale * int(numbers[3]) - bounds.min) % (1 << bounds.bits) + bounds.min
+        assert int(values[3]) == wrapped
 
 
 @pytest.mark.parametrize("n_codes", [1, 3, 200, 5_000, 3_000_000])

@@ -26,6 +26,7 @@ _PLAIN = Kernels(
     search_order=searching.search_order,
     group_places=plain.group_places,
     scatter=plain.scatter,
+    widen=plain.widen,
     number_codes=plain.number_codes,
     add_lengths=plain.add_lengths,
     texts=texts.PLAIN,

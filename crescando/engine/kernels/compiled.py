@@ -311,6 +311,22 @@ def scatter(into: NDArray[Any], places: I64, data: NDArray[Any], rows: I64) -> N
         into[places[i]] = data[rows[i]]
 
 
+_SIGNED = ("int8", "int16", "int32", "int64")
+
+
+@_compile(
+    [
+        f"void({narrow}[::1], int64, int64, {wide}[::1])"
+        for place, narrow in enumerate(_SIGNED)
+        for wide in _SIGNED[place + 1 :]
+    ]
+)
+def widen(numbers: NDArray[Any], base: int, scale: int, into: NDArray[Any]) -> None:
+    """Give numbers as the values they stand for; see `plain.widen`."""
+    for i in range(numbers.size):
+        into[i] = np.int64(numbers[i]) * scale + base
+
+
 @_compile(["UniTuple(int32[::1], 2)(int32[::1], int64)"])
 def number_codes(codes: I32, n_codes: int) -> tuple[I32, I32]:
     """Number distinct codes; see `plain.number_codes`."""
@@ -373,6 +389,7 @@ KERNELS = Kernels(
     search_order=search_order,
     group_places=group_places,
     scatter=scatter,
+    widen=widen,
     number_codes=number_codes,
     add_lengths=add_lengths,
     texts=TEXTS,

@@ -300,6 +300,22 @@ def scatter(into: NDArray[Any], places: I64, data: NDArray[Any], rows: I64) -> N
     into[places] = data[rows]
 
 
+def widen(numbers: NDArray[Any], base: int, scale: int, into: NDArray[Any]) -> None:
+    """Give numbers as the values they stand for, ``base + scale * number``.
+
+    Parameters
+    ----------
+    numbers : ndarray of a signed integer type, shape (n,)
+    base, scale : int
+    into : ndarray of a wider one, shape (n,)
+        Written; sums wrap round as its numbers do.
+    """
+    np.copyto(into, numbers)
+    if scale != 1:
+        into *= into.dtype.type(scale)
+    into += into.dtype.type(base)
+
+
 def number_codes(codes: I32, n_codes: int) -> tuple[I32, I32]:
     """Number distinct codes in the order in which they first come.
 

@@ -1,0 +1,145 @@
+"""Whole numbers of a segment in fewer bytes than their type has.
+
+Rules of the file: a value is ``base + scale * number`` for a narrower number, and is given
+as its type has it by whoever indexes: nobody else knows how it lies in memory. `base` and
+`scale` are chosen by the values that come first and say nothing about others: those
+that do not fit have the column written anew, in wider numbers at least, so that this
+happens a few times at most. Sums wrap round as numbers of the type do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crescando.engine import kernels
+from crescando.engine.keys import Mask
+from crescando.schema import DataType
+
+Numbers = NDArray[np.signedinteger[Any]]
+
+_NARROW = tuple(map(np.dtype, (np.int8, np.int16, np.int32)))
+
+_SCALES = (60_000_000, 1_000_000, 1_000, 1)
+"""Microseconds in what instants are mostly whole of; each divides the one before."""
+
+
+class Narrowed:
+    """Values of one column, known by index as an array's are.
+
+    Attributes
+    ----------
+    numbers : ndarray of a signed integer type, shape (capacity,)
+    base, scale : int
+    dtype : dtype
+        What the values are given as.
+    """
+
+    __slots__ = ("base", "dtype", "numbers", "scale")
+
+    def __init__(self, numbers: Numbers, base: int, scale: int, dtype: np.dtype[Any]) -> None:
+        self.numbers = numbers
+        self.base = base
+        self.scale = scale
+        self.dtype = dtype
+
+    def __getitem__(self, rows: NDArray[Any] | slice) -> NDArray[Any]:
+        """Give the values of some rows, copied."""
+        numbers = self.numbers[rows]
+        values = np.empty(len(numbers), self.dtype)
+        self.widen(np.ascontiguousarray(numbers), values)
+        return values
+
+    def widen(self, numbers: Numbers, into: NDArray[Any]) -> None:
+        """Write the values that some numbers stand for."""
+        kernels.active().widen(numbers, self.base, self.scale, into)
+
+    def of(self, numbers: Numbers) -> Narrowed:
+        """Give other numbers of the same form."""
+        return Narrowed(numbers, self.base, self.scale, self.dtype)
+
+    def encode(self, values: NDArray[Any], valid: Mask | None) -> Numbers | None:
+        """Give values of the column's type as numbers, or None if one does not fit; any where not `valid`."""
+        return _encode(values, valid, self.base, self.scale, self.numbers.dtype)
+
+
+def _encode(
+    values: NDArray[Any], valid: Mask | None, base: int, scale: int, narrow: np.dtype[Any]
+) -> Numbers | None:
+    offsets = values - values.dtype.type(base) if base else values
+    if valid is not None:
+        offsets = np.where(valid, offsets, values.dtype.type(0))
+    counted = offsets // values.dtype.type(scale) if scale != 1 else offsets
+    numbers: Numbers = counted.astype(narrow)
+    again = numbers * values.dtype.type(scale) if scale != 1 else numbers
+    return numbers if bool((again == offsets).all()) else None
+
+
+def can_narrow(kind: DataType) -> bool:
+    """Say whether values of a type are whole numbers of more than one byte."""
+    return kind in _WHOLE or kind.is_decimal
+
+
+_WHOLE = (DataType.INT16, DataType.INT32, DataType.INT64, DataType.DATE, DataType.TIMESTAMP)
+
+
+def narrow(
+    kind: DataType,
+    values: NDArray[Any],
+    valid: Mask | None,
+    before: Narrowed | None,
+    held: NDArray[Any],
+    capacity: int,
+) -> Narrowed | None:
+    """Give a form for the values that a column has and those that come, with the former in it.
+
+    Parameters
+    ----------
+    kind : DataType
+    values, valid
+        Those that come, at least one.
+    before : Narrowed, or None
+        Of which form the column was, if values of it are held.
+    held : ndarray
+        Its values so far.
+    capacity : int
+        Of the column.
+
+    Returns
+    -------
+    Narrowed or None
+        None if no narrower type holds them.
+    """
+    base, scales, least = _form(kind, values, valid) if before is None else _wider(before)
+    for scale in scales:
+        for dtype in _NARROW:
+            if dtype.itemsize < max(least, 1) or dtype.itemsize >= values.dtype.itemsize:
+                continue
+            if _encode(values, valid, base, scale, dtype) is None:
+                continue
+            known = _encode(held, None, base, scale, dtype)
+            if known is not None:
+                numbers: Numbers = np.empty(capacity, dtype)
+                numbers[: len(known)] = known
+                return Narrowed(numbers, base, scale, values.dtype)
+    return None
+
+
+def _form(kind: DataType, values: NDArray[Any], valid: Mask | None) -> tuple[int, tuple[int, ...], int]:
+    """Give a base amid values, the scales to be tried, and the fewest bytes."""
+    known = values if valid is None else values[valid]
+    if len(known) == 0:
+        return 0, (1,), 1
+    low, high = int(known.min()), int(known.max())
+    if kind is DataType.TIMESTAMP:
+        scales = _SCALES
+        step = next(scale for scale in _SCALES if bool(((known - known.dtype.type(low)) % scale == 0).all()))
+        return low + (high - low) // 2 // step * step, scales, 1
+    return low + (high - low) // 2, (1,), 1
+
+
+def _wider(before: Narrowed) -> tuple[int, tuple[int, ...], int]:
+    scales = tuple(scale for scale in _SCALES if scale <= before.scale)
+    return before.base, scales, before.numbers.dtype.itemsize

@@ -1,0 +1,119 @@
+"""Whole numbers in fewer bytes: whatever comes, in whatever order, is given back as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crescando.engine.narrowed import Narrowed
+from crescando.engine.segment import Segment
+from crescando.engine.statement import PHYSICAL
+from crescando.schema import DataType
+
+CAPACITY = 60
+KINDS = (DataType.INT16, DataType.INT32, DataType.INT64, DataType.DATE, DataType.TIMESTAMP)
+STEPS = (1, 50, 1_000, 1_000_000, 60_000_000)
+
+
+def _clipped(values: list[int], kind: DataType) -> Any:
+    bounds = np.iinfo(PHYSICAL[kind])
+    return np.array([min(max(each, bounds.min), bounds.max) for each in values], PHYSICAL[kind])
+
+
+@st.composite
+def _arrivals(draw: Any, kind: DataType, n: int) -> Any:
+    bounds = np.iinfo(PHYSICAL[kind])
+    middle = draw(st.sampled_from([0, 19_700, 1_702_098_000_000_000, bounds.min, bounds.max]))
+    step = draw(st.sampled_from(STEPS))
+    width = draw(st.sampled_from([1, 100, 30_000, 1 << 31, 1 << 62]))
+    several = draw(st.lists(st.integers(-width, width), min_size=n, max_size=n))
+    valid = np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n)), np.bool_)
+    return _clipped([middle + step * each for each in several], kind), valid
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_a_segment_gives_back_what_was_stored(data: Any) -> None:
+    kind = data.draw(st.sampled_from(KINDS))
+    segment = Segment(0, CAPACITY, {1: kind})
+    model: list[int | None] = []
+    stills: list[tuple[Any, list[int | None]]] = []
+
+    def shown(stored: Any) -> list[int | None]:
+        values, mask = stored.data[1][: stored.n_rows], stored.valid.get(1)
+        assert values.dtype == PHYSICAL[kind]
+        known = [True] * stored.n_rows if mask is None else mask[: stored.n_rows].tolist()
+        return [value if is_known else None for value, is_known in zip(values.tolist(), known, strict=True)]
+
+    for _ in range(data.draw(st.integers(1, 6))):
+        if data.draw(st.booleans()):
+            stills.append((segment.still(), list(model)))
+        in_use = bool(model) and data.draw(st.booleans())
+        n = data.draw(st.integers(1, min(8, len(model)) if in_use else 10))
+        values, valid = data.draw(_arrivals(kind, n))
+        if in_use:
+            rows = np.array(data.draw(st.permutations(range(len(model)))))[:n]
+            segment.store(1, rows, values, valid)
+        else:
+            rows = np.arange(len(model), len(model) + n)
+            segment.store(1, slice(len(model), len(model) + n), values, valid)
+            segment.n_rows += n
+            model += [None] * n
+        for row, value, is_known in zip(rows.tolist(), values.tolist(), valid.tolist(), strict=True):
+            model[row] = value if is_known else None
+        some = np.arange(0, len(model), 2)
+        assert shown(segment) == model
+        assert segment.data[1][some].tolist() == segment.data[1][: len(model)][::2].tolist()
+        assert all(shown(still) == before for still, before in stills)
+    segment.kill(np.arange(0, len(model), 3))
+    segment.compact()
+    assert shown(segment) == [each for place, each in enumerate(model) if place % 3]
+    assert all(shown(still) == before for still, before in stills)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "n_bytes"),
+    [
+        (DataType.INT64, 2_200_000_000_000 + np.arange(50_000), 2),
+        (DataType.INT64, np.arange(70_000) * 1_000, 4),
+        (DataType.INT64, np.arange(50) << 32, None),
+        (DataType.INT32, 10_000_000 + np.arange(200), 1),
+        (DataType.DATE, np.arange(-15_000, 15_000), 2),
+        (DataType.TIMESTAMP, 1_702_098_000_000_000 + 60_000_000 * np.arange(300), 2),
+        (DataType.TIMESTAMP, 1_702_098_000_000_000 + 60_000_000 * np.arange(0, 1_000_000, 50), 4),
+        (DataType.TIMESTAMP, 1_702_098_000_000_000 + 1_000_000 * np.arange(0, 60_000, 7), 2),
+        (DataType.TIMESTAMP, 1_702_098_000_000_000 + np.arange(0, 1 << 40, 1 << 29), None),
+        (DataType.INT16, np.arange(100), 1),
+    ],
+)
+def test_values_lie_in_as_few_bytes_as_hold_them(kind: DataType, values: Any, n_bytes: int | None) -> None:
+    segment = Segment(0, len(values), {1: kind})
+    values = values.astype(PHYSICAL[kind])
+    valid = np.ones(len(values), np.bool_)
+    valid[0] = False
+
+    segment.store(1, slice(0, len(values)), np.where(valid, values, 0), valid)
+    segment.n_rows = len(values)
+    lane = segment.data[1]
+
+    assert lane[1 : len(values)].tolist() == values[1:].tolist()
+    per_row = 9 + (PHYSICAL[kind].itemsize if n_bytes is None else n_bytes)
+    assert segment.n_bytes == per_row * len(values)
+    assert isinstance(lane, Narrowed) is (n_bytes is not None)
+
+
+def test_a_column_is_written_anew_a_few_times_only() -> None:
+    segment = Segment(0, 4_096, {1: DataType.TIMESTAMP})
+    rng = np.random.default_rng(1)
+    forms = set()
+    for row in range(4_096):
+        value = 1_702_098_000_000_000 + rng.integers(0, 1 << min(8 + row // 64, 60), 1)
+        segment.store(1, slice(row, row + 1), value, None)
+        segment.n_rows += 1
+        forms.add(id(segment.data[1]))
+
+    assert len(forms) <= 8
