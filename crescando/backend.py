@@ -19,6 +19,7 @@ from itertools import repeat
 from typing import Any, Protocol, TypeVar
 
 from crescando.client.base import (
+    STRETCH,
     Batch,
     Explanation,
     Failed,
@@ -100,7 +101,7 @@ class LoopBackend:
         self._ended = ended
         self._loop = loop
         self._pump = Pump(core, transport, loop.agenda, after_turn=self._after_turn, stopped=self._stopped)
-        self._submitted = Submitted(loop, self._take)
+        self._submitted = Submitted(loop, self._take, STRETCH)
         self._operations: dict[int, Pending | Batch] = {}
         """What has no outcome, by number; of a batch, the batch for each of its operations."""
         self._callbacks: dict[int, _Done] = {}

@@ -1,7 +1,8 @@
 """What users' threads have submitted and a store's loop has not taken yet.
 
 Rules of the file: the loop is woken once for all that waits, and takes it in the order of
-submission. What the tasks of an event loop submit in one turn waits for its end, so that
+submission, so much in each of its turns that one client's million do not hold up what others
+do in the loop. What the tasks of an event loop submit in one turn waits for its end, so that
 the operations of a thousand tasks make one batch: each batch costs a message to the
 routers and a scan. A thread that is about to block waits for no turn's end.
 """
@@ -28,11 +29,14 @@ class Submitted(Generic[E]):
     loop : LoopThread
         Its lock guards the queue.
     take : callable
-        Called in the loop's thread with all that waits.
+        Called in the loop's thread with what waits.
+    at_once : int
+        How many entries it is given in one turn at most.
     """
 
-    def __init__(self, loop: LoopThread, take: Callable[[deque[E]], object]) -> None:
+    def __init__(self, loop: LoopThread, take: Callable[[deque[E]], object], at_once: int) -> None:
         self._loop = loop
+        self._at_once = at_once
         self._take = take
         self._waiting: deque[E] = deque()
         self._is_handed_over = False
@@ -64,7 +68,7 @@ class Submitted(Generic[E]):
             If the store's loop has ended.
         """
         if here is None:
-            self._loop.hand_over(self._take_all)
+            self._loop.hand_over(self._take_some)
         else:
             here.call_soon(self.hurry)
 
@@ -79,7 +83,7 @@ class Submitted(Generic[E]):
             self._is_handed_over = True
         # Whoever ends the store's loop fails what it has not taken.
         with suppress(ClosedError):
-            self._loop.hand_over(self._take_all)
+            self._loop.hand_over(self._take_some)
 
     def hand_over(self, callback: Callable[[], object]) -> None:
         """Have something called in the store's loop, behind everything that is submitted by then.
@@ -91,14 +95,26 @@ class Submitted(Generic[E]):
         """
 
         def behind() -> None:
-            self._take_all()
+            while self._take_stretch():
+                pass
             callback()
 
         self._loop.hand_over(behind)
 
-    def _take_all(self) -> None:
+    def _take_some(self) -> None:
+        if self._take_stretch():
+            with suppress(ClosedError):
+                self._loop.hand_over(self._take_some)
+
+    def _take_stretch(self) -> bool:
+        """Take what comes first; says whether more waits."""
         with self._loop.lock:
-            self._is_handed_over = False
-            waiting, self._waiting = self._waiting, deque()
-        if waiting:
-            self._take(waiting)
+            waiting = self._waiting
+            if len(waiting) > self._at_once:
+                some = deque(waiting.popleft() for _ in range(self._at_once))
+            else:
+                some, self._waiting = waiting, deque()
+            self._is_handed_over = is_more = bool(self._waiting)
+        if some:
+            self._take(some)
+        return is_more

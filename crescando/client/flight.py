@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from crescando.client.base import Backend, Pending, Request, SchemaChanged
+from crescando.client.base import STRETCH, Backend, Pending, Request, SchemaChanged
 from crescando.client.batch import Batch
 from crescando.client.progress import Progress
 from crescando.client.promise import Promise
@@ -164,7 +164,7 @@ class Desk:
         return built
 
     def send(self, requests: Sequence[Request], agains: Sequence[Again]) -> Sequence[Flight]:
-        """Submit operations as one batch.
+        """Submit operations in their order.
 
         Raises
         ------
@@ -174,9 +174,13 @@ class Desk:
         if len(requests) == 1:
             return (self.send_one(requests[0], agains[0]),)
         self.check_usable()
-        sending = _Sending(self, requests, agains)
-        batch = self.backend.submit_batch(requests, sending.on_failed)
-        return list(map(Member, repeat(sending), repeat(batch), range(len(requests))))
+        flights: list[Flight] = []
+        for first in range(0, len(requests), STRETCH):
+            some = requests[first : first + STRETCH]
+            sending = _Sending(self, requests, agains, first)
+            batch = self.backend.submit_batch(some, sending.on_failed)
+            flights += map(Member, repeat(sending), repeat(batch), range(len(some)))
+        return flights
 
     def send_one(self, request: Request, again: Again) -> Flight:
         """Submit one operation; as `send`."""
@@ -354,12 +358,15 @@ class _Sending:
     desk : Desk
     requests : sequence of Request
     agains : sequence of Again
+    first : int
+        Which of them was sent first; `place` counts from there.
     """
 
-    __slots__ = ("_agains", "_desk", "_flights", "_requests")
+    __slots__ = ("_agains", "_desk", "_first", "_flights", "_requests")
 
-    def __init__(self, desk: Desk, requests: Sequence[Request], agains: Sequence[Again]) -> None:
+    def __init__(self, desk: Desk, requests: Sequence[Request], agains: Sequence[Again], first: int) -> None:
         self._desk = desk
+        self._first = first
         self._requests = requests
         self._agains = agains
         self._flights: dict[int, _OfBatch] = {}
@@ -368,7 +375,8 @@ class _Sending:
         """Give one operation's own flight."""
         found = self._flights.get(place)
         if found is None:
-            made = _OfBatch(self._desk, batch.pending(place), self._requests[place], self._agains[place])
+            at = self._first + place
+            made = _OfBatch(self._desk, batch.pending(place), self._requests[at], self._agains[at])
             # Whoever comes second takes that of the first: it may have sent again.
             found = self._flights.setdefault(place, made)
         return found

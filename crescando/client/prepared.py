@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from crescando.client.base import Explanation, Request
+from crescando.client.base import STRETCH, Explanation, Request
 from crescando.client.flight import Again, Catalog, Desk, Flight
 from crescando.client.form import TooManyConstants, form_of, without_constants
 from crescando.client.handles import ControlHandle, ReadHandle, WriteHandle
@@ -130,7 +130,11 @@ class PreparedStatement(Generic[H]):
             return []
         now = self._current()
         requests = now.prepared.requests(params_list)
-        return list(map(now.handle, self._desk.send(requests, _Bindings(self, params_list))))
+        flights = self._desk.send(requests, _Bindings(self, params_list))
+        handles: list[H] = []
+        for start in range(0, len(flights), STRETCH):
+            handles += map(now.handle, flights[start : start + STRETCH])
+        return handles
 
     def bind(self, params: Params = ()) -> BoundOperation[H]:
         """Give one operation for `Session.submit_many`, which mixes statements in one batch."""

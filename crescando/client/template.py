@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
-from crescando.client.base import REQUEST_BYTES_MAX, Isolation, Request
+from crescando.client.base import REQUEST_BYTES_MAX, STRETCH, Isolation, Request
 from crescando.client.bind import Binder
 from crescando.client.expression import ColumnName, Expr
 from crescando.client.quick import QuickFill, quick_fill, signature_of
@@ -261,6 +261,12 @@ class Prepared:
         StatementError
             If a set of values does not fit; the text says which.
         """
+        requests: list[Request] = []
+        for start in range(0, len(params_list), STRETCH):
+            requests += self._stretch(params_list[start : start + STRETCH])
+        return requests
+
+    def _stretch(self, params_list: Sequence[Params]) -> list[Request]:
         quick = self._fill_alike(params_list)
         if quick is not None:
             return self._requests(*quick)

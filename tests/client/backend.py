@@ -72,7 +72,7 @@ class EngineBackend:
         self.n_closed = 0
         self.is_held = False
         self.changed_is_stable = True
-        self.fail_next: deque[Exception] = deque()
+        self.fail_next: deque[Exception | None] = deque()
         self._waiting: deque[Callable[[], None]] = deque()
         self._number = 0
         self._n_open = 0
@@ -208,8 +208,8 @@ class EngineBackend:
             engine.drop_table(made.id)
 
     def _answer(self, request: Request, pending: Pending) -> None:
-        if self.fail_next:
-            error = self.fail_next.popleft()
+        error = self.fail_next.popleft() if self.fail_next else None
+        if error is not None:
             if isinstance(error, SchemaChanged) and self.changed_is_stable:
                 pending.stable.set_result(None)
             else:

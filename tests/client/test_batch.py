@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import crescando
+from crescando.client import flight, prepared, template
 from crescando.client.base import Batch, Pending, ReadOutcome, SchemaChanged, WriteOutcome
 from crescando.client.batch import spans_of
 from crescando.client.store import Session
@@ -89,14 +90,17 @@ def test_no_wait_is_lost_between_two_threads() -> None:
         assert all(woken.acquire(timeout=5) for _ in range(n))
 
 
-def test_refused_ones_are_sent_again_unasked() -> None:
+@pytest.mark.parametrize("stretch", [1, 2, 3, 4, 100])
+def test_refused_ones_are_sent_again_unasked(stretch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (flight, prepared, template):
+        monkeypatch.setattr(module, "STRETCH", stretch)
     backend = EngineBackend()
     flights = Session(backend).create_table(FLIGHTS)
     insert = flights.prepare_update("id = ?", "origin = ?")
     flights.insert([{"id": n} for n in range(4)]).result()
     backend.hold()
     handles = insert.many([(f"c{n}"[:2], n) for n in range(4)])
-    backend.fail_next.append(SchemaChanged("it changed"))
+    backend.fail_next.extend([None, None, None, SchemaChanged("it changed")])
     backend.release()
 
     assert [row[0] for row in flights.select(["origin"], order_by="id").rows()] == ["c0", "c1", "c2", "c3"]

@@ -1,0 +1,91 @@
+"""What users' threads submit is taken in order, a stretch in each turn of the loop."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from crescando.submitted import Submitted
+
+
+class Turns:
+    """A loop whose turns are done by hand."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.due: deque[Callable[[], object]] = deque()
+
+    def hand_over(self, callback: Callable[[], object]) -> None:
+        self.due.append(callback)
+
+    def turn(self) -> None:
+        for _ in range(len(self.due)):
+            self.due.popleft()()
+
+
+@pytest.fixture
+def desk() -> tuple[Turns, Submitted[int], list[list[int]]]:
+    turns: Any = Turns()
+    taken: list[list[int]] = []
+    return turns, Submitted(turns, lambda some: taken.append(list(some)), 3), taken
+
+
+Desk = tuple[Turns, Submitted[int], list[list[int]]]
+
+
+def submit(desk: Desk, *entries: int) -> None:
+    turns, submitted, _ = desk
+    with turns.lock:
+        is_first = submitted.add(entries, None)
+    if is_first:
+        submitted.see_to_it(None)
+
+
+def test_much_is_taken_in_stretches_and_others_come_between(desk: Desk) -> None:
+    turns, _, taken = desk
+    submit(desk, *range(7))
+    turns.hand_over(lambda: taken.append([-1]))
+    turns.turn()
+    submit(desk, 7)
+    while turns.due:
+        turns.turn()
+    assert taken == [[0, 1, 2], [-1], [3, 4, 5], [6, 7]]
+
+
+def test_as_much_as_fits_is_taken_at_once(desk: Desk) -> None:
+    turns, _, taken = desk
+    submit(desk, 0, 1)
+    submit(desk, 2)
+    turns.turn()
+    assert taken == [[0, 1, 2]]
+    assert not turns.due
+
+
+def test_what_comes_behind_all_waits_for_every_stretch(desk: Desk) -> None:
+    turns, submitted, taken = desk
+    submit(desk, *range(8))
+    submitted.hand_over(lambda: taken.append([-1]))
+    submit(desk, 8)
+    while turns.due:
+        turns.turn()
+    assert [each for some in taken for each in some] == [0, 1, 2, 3, 4, 5, 6, 7, 8, -1]
+
+
+def test_nothing_is_left_when_stretches_and_calls_mix(desk: Desk) -> None:
+    turns, submitted, taken = desk
+    for start in range(0, 40, 4):
+        submit(desk, *range(start, start + 4))
+        if start % 3 == 0:
+            submitted.hand_over(lambda: None)
+        if start % 8 == 0:
+            turns.turn()
+    while turns.due:
+        turns.turn()
+    assert [each for some in taken for each in some] == list(range(40))
+    submit(desk, 40)
+    turns.turn()
+    assert taken[-1] == [40]
