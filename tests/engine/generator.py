@@ -618,5 +618,6 @@ def as_column(kind: DataType, values: list[Any]) -> Column:
         filler = False if kind is BOOL else 0
         return Column(kind, np.array([filler if v is None else v for v in values], PHYSICAL[kind]), valid)
     texts = tuple(dict.fromkeys(value for value in values if value is not None))
-    codes = [0 if value is None else texts.index(value) for value in values]
+    code_of = {text: code for code, text in enumerate(texts)}
+    codes = [0 if value is None else code_of[value] for value in values]
     return Column(kind, np.array(codes, np.int32), valid, texts)

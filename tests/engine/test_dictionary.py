@@ -89,7 +89,8 @@ def test_a_pool_is_a_dict_that_knows_its_order(
 
 def compare_with(pool: Pool, codes: dict[Any, int], rng: random.Random, binary: bool) -> None:
     ordered = sorted(codes)
-    assert [ordered.index(text) for text in pool.texts] == pool.ranks().tolist()
+    ranks = {text: rank for rank, text in enumerate(ordered)}
+    assert [ranks[text] for text in pool.texts] == pool.ranks().tolist()
     sought = [draw_text(rng, binary) for _ in range(20)] + ordered[::3]
     other = Pool(dict.fromkeys(sought))
     assert other.codes_in(pool).tolist() == [codes.get(text, -1) for text in other.texts]
