@@ -108,7 +108,10 @@ class PreparedStatement(Generic[H]):
         return now.handle(self._desk.send_one(now.prepared.request(params), _Binding(self, params)))
 
     def many(self, params_list: Sequence[Params]) -> list[H]:
-        """Submit one operation per set of values, as one batch in this order.
+        """Submit one operation per set of values, in this order, as one batch.
+
+        More than 16,384 are several batches, one behind the other: what other threads
+        submit meanwhile comes between them, and waits for one of them only.
 
         Parameters
         ----------

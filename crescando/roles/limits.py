@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crescando.client.base import REQUEST_BYTES_MAX
+from crescando.roles.costs import CYCLE_S
 from crescando.roles.memory import UNLIMITED
 
 
@@ -152,7 +153,7 @@ class StorageLimits:
     """
 
     cycle_operations: int = 16_384
-    cycle_s: float = 0.02
+    cycle_s: float = CYCLE_S
     backlog_s: float = 0.1
     queue_bytes: int = 64 << 20
     queue_s: float = 30.0

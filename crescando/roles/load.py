@@ -15,6 +15,9 @@ from crescando.engine.statement import Kind, Shape
 from crescando.roles.bunches import Mixture
 from crescando.roles.costs import Cost, Costs
 
+WORTH_SCANS = 2.0
+"""Operations may take as many times as long as the largest scan: on large tables two thirds of a cycle."""
+
 
 class Load:
     """What a cycle has taken on.
@@ -40,6 +43,7 @@ class Load:
         self._operations_max = operations_max
         self._target_s = target_s
         self._scans_s = 0.0
+        self._largest_s = 0.0
         self._each_s = 0.0
         self._has_writes = False
         self._scanned: set[int] = set()
@@ -55,19 +59,23 @@ class Load:
     def room(self, shape: Shape, weight: float) -> int:
         """Give how many operations of a shape may enter, each of some weight.
 
-        Operations may take the target's time, or as long as the scans that they
-        share if that is more: a cycle on a large table is worth its scans. Reads
-        alone lose nothing if some of their shapes are scanned for in the next
-        cycle; behind writes the order would make them wait for ever more cycles.
+        Operations may take what the scans leave of the target's time, or as long as
+        the scans that they share, or twice as long as the largest of them, whatever
+        is most: a cycle on a large table is worth its scans. Reads alone lose nothing
+        if some of their shapes are scanned for in the next cycle; behind writes the
+        order would make them wait for ever more cycles.
         """
         cost = self._costs.of(shape)
-        scans_s = self._scans_s
+        scans_s, largest_s = self._scans_s, self._largest_s
         if id(shape) not in self._scanned:
             scans_s += cost.scan_s
+            largest_s = max(largest_s, cost.scan_s)
             is_alone = shape.kind is Kind.READ and not self._has_writes
             if is_alone and self.n and scans_s + self._each_s > self._target_s:
                 return 0
-        room = min(self._operations_max - self.n, int(self._left_s(scans_s) / (cost.each_s * weight)))
+        room = min(
+            self._operations_max - self.n, int(self._left_s(scans_s, largest_s) / (cost.each_s * weight))
+        )
         room = max(room, self._n_tried)
         return max(min(room, self._untried(cost, weight)), int(self.n == 0))
 
@@ -111,18 +119,19 @@ class Load:
         return max(min(fitting, self._operations_max - self.n), int(self.n == 0))
 
     def _fitting(self, each_s: NDArray[np.float64], scans: dict[int, float]) -> int:
-        scans_s, spent_s = self._scans_s, 0.0
+        scans_s, largest_s, spent_s = self._scans_s, self._largest_s, 0.0
         for start, stop in pairwise((*scans, len(each_s))):
             scans_s += scans[start]
+            largest_s = max(largest_s, scans[start])
             spent = np.cumsum(each_s[start:stop]) + spent_s
-            n = int(np.searchsorted(spent, self._left_s(scans_s), side="right"))
+            n = int(np.searchsorted(spent, self._left_s(scans_s, largest_s), side="right"))
             if n < stop - start:
                 return start + n
             spent_s = float(spent[-1])
         return len(each_s)
 
-    def _left_s(self, scans_s: float) -> float:
-        return max(self._target_s - scans_s, scans_s) - self._each_s
+    def _left_s(self, scans_s: float, largest_s: float) -> float:
+        return max(self._target_s - scans_s, scans_s, WORTH_SCANS * largest_s) - self._each_s
 
     def add(self, shape: Shape, weight: float, n: int = 1) -> None:
         """Take on operations of a shape that weigh so much together."""
@@ -130,6 +139,7 @@ class Load:
         if key not in self._scanned:
             self._scanned.add(key)
             self._scans_s += cost.scan_s
+            self._largest_s = max(self._largest_s, cost.scan_s)
         self._each_s += cost.each_s * weight
         self._has_writes = self._has_writes or shape.kind is not Kind.READ
         self.weights[key] = self.weights.get(key, 0.0) + weight

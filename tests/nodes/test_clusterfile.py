@@ -9,6 +9,7 @@ import pytest
 
 from crescando.clusterfile import ClusterFile, read_cluster_file
 from crescando.errors import SpecError
+from crescando.roles.costs import CYCLE_S
 from crescando.transport.addresses import parse_address
 from crescando.transport.handshake import SocketLimits
 
@@ -103,7 +104,7 @@ def test_every_part_can_be_set(tmp_path: Path) -> None:
     )
     assert (spec.engine, spec.scan_threads) == ("kv", 2)
     assert (spec.super_.suspicion_s, spec.paxos.election_s, spec.healing.action) == (2, 0.5, "replace")
-    assert (spec.storage.memory_bytes, spec.storage.cycle_s) == (1_000_000_000, 0.02)
+    assert (spec.storage.memory_bytes, spec.storage.cycle_s) == (1_000_000_000, CYCLE_S)
     assert (file.network.sessions_of_certificate_max, file.network.idle_s) == (8, 20)
     assert file.network.client_sessions_max == SocketLimits().client_sessions_max
 

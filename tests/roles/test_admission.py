@@ -16,6 +16,7 @@ from crescando.roles import costs
 from crescando.roles.admission import QUANTUM, Admission, Admitted
 from crescando.roles.bunches import Bunch
 from crescando.roles.costs import EACH_S, SCAN_S, Costs
+from crescando.roles.load import WORTH_SCANS
 from crescando.roles.restraint import HOLD_S, Restraint
 from crescando.types import FULL_RING, ProcessId
 
@@ -196,6 +197,16 @@ def test_operations_may_take_as_long_as_the_scans_they_share() -> None:
         put(waiting, at)
 
     assert len(positions(waiting)) == 16_384
+
+
+def test_operations_may_take_twice_as_long_as_the_largest_scan() -> None:
+    waiting = admission(target_s=0.01)
+    cost = waiting.costs.of(WRITE)
+    cost.scan_s, cost.each_s = 0.008, 1e-4
+    for at in range(1_000):
+        put(waiting, at, WRITE)
+
+    assert len(positions(waiting)) == pytest.approx(WORTH_SCANS * 0.008 / 1e-4, abs=1)
 
 
 def test_a_mixture_is_not_cut_into_a_cycle_for_each_write() -> None:
@@ -387,7 +398,7 @@ def test_estimates_that_let_one_in_at_a_time_are_found_out(kinds: list[Shape], w
         at = keep_busy(waiting, kinds, at)
         sizes.append(run_cycle(waiting, 0.015, 1e-4)[0])
 
-    assert max(sizes[: costs.TRIAL_PAUSE]) <= len(kinds), "it is what shall be found out"
+    assert sizes[0] <= WORTH_SCANS * len(kinds), "it is what shall be found out"
     assert min(sizes[30:]) >= 30
 
 
@@ -410,8 +421,9 @@ def test_a_host_that_stood_still_does_not_make_operations_enter_one_by_one(
         n, took_s = run_cycle(waiting, 0.015, 1e-4)
         n_done, passed_s = n_done + n, passed_s + took_s
 
-    # From when the host goes on, half of what could be done: as long for operations as for their scans.
-    assert n_done / passed_s > 0.5 * 0.5 / 1e-4, f"seed {seed}"
+    # From when the host goes on, half of what could be done: twice as long for operations as for a scan.
+    share = WORTH_SCANS / (len(kinds) + WORTH_SCANS)
+    assert n_done / passed_s > 0.5 * share / 1e-4, f"seed {seed}"
 
 
 @pytest.mark.parametrize("each_s", [1e-4, 1e-3, 0.05, 1.0])
@@ -425,7 +437,7 @@ def test_what_is_tried_beyond_the_estimates_costs_little_time(each_s: float) -> 
         took.append(run_cycle(waiting, 0.015, each_s)[1])
     settled = took[100:]
 
-    usual_s = max(2 * 0.015, 0.015 + each_s)
+    usual_s = 0.015 + max(WORTH_SCANS * 0.015, each_s)
     assert np.quantile(settled, 0.98) < 1.5 * usual_s
     assert max(settled) < 2.5 * usual_s
 
