@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter, thread_time
+from time import perf_counter
 from typing import Any
 
 from crescando.engine.base import Engine
@@ -25,7 +25,7 @@ from crescando.roles.description import NOBODY_LEADS
 from crescando.roles.storage import Storage
 from crescando.roles.super import Super
 from crescando.routing.ecast.router import Router
-from crescando.scanning import ScanThreads
+from crescando.scanning import ScanThreads, worked_s
 from crescando.transport.base import Transport
 from crescando.types import ProcessId
 
@@ -159,7 +159,7 @@ class Processes:
 
         def execute(work: Execution) -> None:
             if hosted.engine is not None:
-                scan = partial(work.run, hosted.engine, perf_counter, thread_time)
+                scan = partial(work.run, hosted.engine, perf_counter, worked_s)
                 self._scanner.submit(
                     scan if meter is None else meter.scanning(scan), partial(self._executed, pump)
                 )

@@ -18,6 +18,16 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
+_mine = threading.local()
+"""How much longer than a thread itself its helpers have worked for it."""
+
+
+def worked_s() -> float:
+    """Give seconds of processor time that the calling thread's work has needed: its own, and what helpers
+    did after it had done its part."""
+    return time.thread_time() + float(getattr(_mine, "helped_s", 0.0))
+
+
 Done = Callable[[Any, Exception | None], None]
 """Called in the scanning thread with the result, or with what the work failed with."""
 
@@ -104,8 +114,12 @@ class Team:
         job = _Job(tasks)
         for _ in range(min(len(tasks) - 1, len(self._helpers))):
             self._jobs.put(job)
+        begin_s = time.thread_time()
         job.work()
-        return job.results()
+        own_s = time.thread_time() - begin_s
+        results = job.results()
+        _mine.helped_s = getattr(_mine, "helped_s", 0.0) + max(0.0, job.longest_s - own_s)
+        return results
 
     def close(self, timeout_s: float) -> None:
         """End the helpers; who hands tasks over later does them alone."""
@@ -137,15 +151,20 @@ class _Job(Generic[T]):
         self._places = itertools.count()
         self._results: dict[int, T] = {}
         self._errors: dict[int, BaseException] = {}
+        self.longest_s = 0.0
+        """Processor time of whoever has worked longest on it."""
         self._done: SimpleQueue[None] = SimpleQueue()
 
     def work(self) -> None:
         """Do tasks until none is left that nobody has begun."""
+        begin_s = time.thread_time()
         while (place := next(self._places)) < len(self._tasks):
             try:
                 self._results[place] = self._tasks[place]()
             except BaseException as error:  # noqa: BLE001  # Raised again in the thread that waits.
                 self._errors[place] = error
+            # Of two who write at once one is lost: a time is a guess for the next cycle.
+            self.longest_s = max(self.longest_s, time.thread_time() - begin_s)
             self._done.put(None)
 
     def results(self) -> list[T]:

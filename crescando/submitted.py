@@ -39,6 +39,7 @@ class Submitted(Generic[E]):
         self._at_once = at_once
         self._take = take
         self._waiting: deque[E] = deque()
+        self._n_added = self._n_taken = 0
         self._is_handed_over = False
         self._turn: AbstractEventLoop | None = None
         """The event loop whose turn's end hands over what waits."""
@@ -52,7 +53,9 @@ class Submitted(Generic[E]):
         here : AbstractEventLoop or None
             The running event loop whose turn may end first.
         """
+        before = len(self._waiting)
         self._waiting.extend(entries)
+        self._n_added += len(self._waiting) - before
         if self._is_handed_over or (here is not None and here is self._turn):
             return False
         # Of two event loops the one whose turn ends first serves both.
@@ -81,9 +84,7 @@ class Submitted(Generic[E]):
             if self._is_handed_over or not self._waiting:
                 return
             self._is_handed_over = True
-        # Whoever ends the store's loop fails what it has not taken.
-        with suppress(ClosedError):
-            self._loop.hand_over(self._take_some)
+        self._soon(self._take_some)
 
     def hand_over(self, callback: Callable[[], object]) -> None:
         """Have something called in the store's loop, behind everything that is submitted by then.
@@ -93,28 +94,41 @@ class Submitted(Generic[E]):
         ClosedError
             If that has ended.
         """
+        wanted = self._n_added
 
         def behind() -> None:
-            while self._take_stretch():
-                pass
-            callback()
+            if self._n_taken >= wanted:
+                callback()
+                return
+            with self._loop.lock:
+                some = self._first()
+            self._soon(behind)
+            self._take(some)
 
         self._loop.hand_over(behind)
 
     def _take_some(self) -> None:
-        if self._take_stretch():
-            with suppress(ClosedError):
-                self._loop.hand_over(self._take_some)
-
-    def _take_stretch(self) -> bool:
-        """Take what comes first; says whether more waits."""
+        """Take what comes first; the loop turns to others before it takes more."""
         with self._loop.lock:
-            waiting = self._waiting
-            if len(waiting) > self._at_once:
-                some = deque(waiting.popleft() for _ in range(self._at_once))
-            else:
-                some, self._waiting = waiting, deque()
+            some = self._first()
             self._is_handed_over = is_more = bool(self._waiting)
+        # Before anything can fail.
+        if is_more:
+            self._soon(self._take_some)
         if some:
             self._take(some)
-        return is_more
+
+    def _first(self) -> deque[E]:
+        """Give what is taken in one turn."""
+        waiting = self._waiting
+        if len(waiting) > self._at_once:
+            some = deque(waiting.popleft() for _ in range(self._at_once))
+        else:
+            some, self._waiting = waiting, deque()
+        self._n_taken += len(some)
+        return some
+
+    def _soon(self, callback: Callable[[], None]) -> None:
+        # Whoever ends the store's loop fails what it has not taken.
+        with suppress(ClosedError):
+            self._loop.hand_over(callback)

@@ -65,14 +65,40 @@ def test_as_much_as_fits_is_taken_at_once(desk: Desk) -> None:
     assert not turns.due
 
 
-def test_what_comes_behind_all_waits_for_every_stretch(desk: Desk) -> None:
+def test_what_comes_behind_all_waits_for_what_was_submitted_before_and_for_no_more(desk: Desk) -> None:
     turns, submitted, taken = desk
     submit(desk, *range(8))
     submitted.hand_over(lambda: taken.append([-1]))
-    submit(desk, 8)
+    at = 8
+    while [-1] not in taken:
+        submit(desk, *range(at, at + 6))
+        at += 6
+        turns.turn()
+        assert max(map(len, taken)) <= 3
+        assert at < 40, "it waits for what comes later"
+    before = [each for some in taken[: taken.index([-1])] for each in some]
+    assert before[:8] == list(range(8))
     while turns.due:
         turns.turn()
-    assert [each for some in taken for each in some] == [0, 1, 2, 3, 4, 5, 6, 7, 8, -1]
+    assert [each for some in taken for each in some if each >= 0] == list(range(at))
+
+
+def test_what_cannot_be_taken_holds_up_nothing_else(desk: Desk) -> None:
+    turns, submitted, taken = desk
+    take = submitted._take
+
+    def fail(_: object) -> None:
+        submitted._take = take
+        raise ValueError("no")
+
+    submitted._take = fail
+    submit(desk, *range(5))
+    with pytest.raises(ValueError, match="no"):
+        turns.turn()
+    submit(desk, 5)
+    while turns.due:
+        turns.turn()
+    assert taken == [[3, 4, 5]]
 
 
 def test_nothing_is_left_when_stretches_and_calls_mix(desk: Desk) -> None:

@@ -21,6 +21,9 @@ ROWS_TOGETHER = 1 << 12
 """Rows that are made for all reads when one wants its own: some thousand reads of a few rows each. Making
 them holds up everything else that runs in the interpreter, by about a millisecond."""
 
+STRETCHES_KEPT = 8
+"""Of so many the rows are kept, those made last: whoever keeps an answer of a large block keeps these too."""
+
 FEW_ROWS = 64
 """So few are looked up one by one."""
 
@@ -76,6 +79,8 @@ class Block:
         start = at * ROWS_TOGETHER
         # Two threads that come here at once make equal rows.
         rows = self._stretches[at] = self._rows(start, min(start + ROWS_TOGETHER, len(self)))
+        for old in list(self._stretches)[:-STRETCHES_KEPT]:
+            self._stretches.pop(old, None)
         return rows
 
     def _rows(self, start: int, stop: int) -> list[Row]:

@@ -178,7 +178,15 @@ class Desk:
         for first in range(0, len(requests), STRETCH):
             some = requests[first : first + STRETCH]
             sending = _Sending(self, requests, agains, first)
-            batch = self.backend.submit_batch(some, sending.on_failed)
+            try:
+                batch = self.backend.submit_batch(some, sending.on_failed)
+            except ClosedError as error:
+                if not first:
+                    raise
+                # Some are on their way: which, the caller learns from the handles.
+                batch = Batch(-len(some), len(some), sending.on_failed)
+                for number in range(-len(some), 0):
+                    batch.fail(number, error)
             flights += map(Member, repeat(sending), repeat(batch), range(len(some)))
         return flights
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 from crescando.client.eventloop import Waker
-from crescando.client.promise import ASKING, Promise
+from crescando.client.promise import ASKING, Promise, lock_of_process
 
 
 class Pending(Promise[Any], gc=False, eq=False):
@@ -100,5 +99,5 @@ class Pending(Promise[Any], gc=False, eq=False):
         stable.tell()
 
 
-_STABLE_LOCK = threading.Lock()
+_STABLE_LOCK = lock_of_process()
 """Guards the making of promises of stability, which few ask for."""

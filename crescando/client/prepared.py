@@ -1,7 +1,7 @@
 """Prepared statements: bound once, submitted thousands of times.
 
 Rules of the file: preparing checks everything that does not depend on values;
-`many` submits one operation per set of values as one batch. Each operation
+`many` submits one operation per set of values, together. Each operation
 stands alone: it has its own place in the order, its own handle, and other
 sessions' operations may come between.
 """
@@ -58,7 +58,7 @@ class _Bindings(Sequence[Again]):
 
     def __init__(self, statement: PreparedStatement[Any], params_list: Sequence[Params]) -> None:
         self._statement = statement
-        self._params_list = list(params_list)
+        self._params_list = params_list
 
     def __len__(self) -> int:
         return len(self._params_list)
@@ -127,10 +127,12 @@ class PreparedStatement(Generic[H]):
         StatementError
             If a set of values does not fit; then nothing was sent.
         ClosedError
-            If the session is closed.
+            If the session is closed. Where that happens while many are submitted, those that were
+            not have handles that raise it.
         """
         if not params_list:
             return []
+        params_list = list(params_list)
         now = self._current()
         requests = now.prepared.requests(params_list)
         flights = self._desk.send(requests, _Bindings(self, params_list))
@@ -242,7 +244,7 @@ def _with_constants(params: Params, constants: dict[int | str, Value]) -> Any:
 
 
 def submit_many(desk: Desk, operations: Sequence[BoundOperation[Any]]) -> list[Any]:
-    """Submit operations of any prepared statements as one batch."""
+    """Submit operations of any prepared statements, in order; see `PreparedStatement.many`."""
     if not operations:
         return []
     flights = desk.send([operation.request for operation in operations], list(operations))

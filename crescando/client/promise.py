@@ -10,6 +10,7 @@ are, needs nothing but itself.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -33,7 +34,15 @@ class Waitable(Protocol):
         ...
 
 
-ASKING = threading.Lock()
+def lock_of_process() -> threading.Lock:
+    """Give a lock that a forked child finds free, whoever held it: it may open a store of its own."""
+    lock = threading.Lock()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-defined]
+    return lock
+
+
+ASKING = lock_of_process()
 """Guards the callbacks of promises; never held while anything is called."""
 
 

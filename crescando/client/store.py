@@ -180,7 +180,7 @@ class Session:
 
     # Operations.
     def submit_many(self, operations: Sequence[BoundOperation[Any]]) -> list[Any]:
-        """Submit operations of prepared statements, on any tables, as one batch.
+        """Submit operations of prepared statements, on any tables, in order; see `PreparedStatement.many`.
 
         Parameters
         ----------

@@ -91,6 +91,7 @@ def narrow(
     valid: Mask | None,
     before: Narrowed | None,
     held: NDArray[Any],
+    held_valid: Mask | None,
     capacity: int,
 ) -> Narrowed | None:
     """Give a form for the values that a column has and those that come, with the former in it.
@@ -102,8 +103,8 @@ def narrow(
         Those that come, at least one.
     before : Narrowed, or None
         Of which form the column was, if values of it are held.
-    held : ndarray
-        Its values so far.
+    held, held_valid
+        Its rows so far, and which of them are not NULL.
     capacity : int
         Of the column.
 
@@ -112,14 +113,18 @@ def narrow(
     Narrowed or None
         None if no narrower type holds them.
     """
-    base, scales, least = _form(kind, values, valid) if before is None else _wider(before)
+    if before is None:
+        (base, scales), least = _form(kind, values, valid), 1
+    else:
+        base, least = before.base, before.numbers.dtype.itemsize
+        scales = _SCALES[_SCALES.index(before.scale) :]
     for scale in scales:
         for dtype in _NARROW:
-            if dtype.itemsize < max(least, 1) or dtype.itemsize >= values.dtype.itemsize:
+            if dtype.itemsize < least or dtype.itemsize >= values.dtype.itemsize:
                 continue
             if _encode(values, valid, base, scale, dtype) is None:
                 continue
-            known = _encode(held, None, base, scale, dtype)
+            known = _encode(held, held_valid, base, scale, dtype)
             if known is not None:
                 numbers: Numbers = np.empty(capacity, dtype)
                 numbers[: len(known)] = known
@@ -127,19 +132,13 @@ def narrow(
     return None
 
 
-def _form(kind: DataType, values: NDArray[Any], valid: Mask | None) -> tuple[int, tuple[int, ...], int]:
-    """Give a base amid values, the scales to be tried, and the fewest bytes."""
+def _form(kind: DataType, values: NDArray[Any], valid: Mask | None) -> tuple[int, tuple[int, ...]]:
+    """Give a base amid values, and the scales to be tried."""
     known = values if valid is None else values[valid]
     if len(known) == 0:
-        return 0, (1,), 1
+        return 0, (1,)
     low, high = int(known.min()), int(known.max())
     if kind is DataType.TIMESTAMP:
-        scales = _SCALES
         step = next(scale for scale in _SCALES if bool(((known - known.dtype.type(low)) % scale == 0).all()))
-        return low + (high - low) // 2 // step * step, scales, 1
-    return low + (high - low) // 2, (1,), 1
-
-
-def _wider(before: Narrowed) -> tuple[int, tuple[int, ...], int]:
-    scales = tuple(scale for scale in _SCALES if scale <= before.scale)
-    return before.base, scales, before.numbers.dtype.itemsize
+        return low + (high - low) // 2 // step * step, _SCALES[_SCALES.index(step) :]
+    return low + (high - low) // 2, (1,)

@@ -113,7 +113,9 @@ class Part:
                     if known:
                         self.readers.cancel(known)
                 live = block.live()
+                block.keep(True)
                 self._read(block, live, self._find_dirty(block, live))
+                block.keep(False)
 
     def _find_dirty(self, block: Block, live: Mask | None) -> Mask | None:
         """Mark the rows that a write matches at their stored values, or whose key is named."""

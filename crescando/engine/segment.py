@@ -235,9 +235,11 @@ class Segment(Stored):
         numbers = lane.encode(values, valid)
         if numbers is not None:
             return lane, numbers
-        held = lane[: self.n_rows]
-        before = lane if self.n_rows else None
-        wider = narrow(self._kinds[column_id], values, valid, before, held, self.capacity)
+        held, mask = lane[: self.n_rows], self.valid.get(column_id)
+        known = None if mask is None else mask[: self.n_rows]
+        # Of rows that are all NULL nothing is known that could decide about others.
+        before = lane if self.n_rows and (known is None or known.any()) else None
+        wider = narrow(self._kinds[column_id], values, valid, before, held, known, self.capacity)
         numbers = None if wider is None else wider.encode(values, valid)
         if wider is not None and numbers is not None:
             return wider, numbers
@@ -257,7 +259,7 @@ class Segment(Stored):
             self.coded.add(column_id)
         self._kinds[column_id] = kind
         lane = self.data[column_id] = self._lane(kind)
-        _array_of(lane)[:] = 0
+        _array_of(lane)[: self.n_rows] = 0
         self.valid[column_id] = np.zeros(self.capacity, np.bool_)
 
     def drop_column(self, column_id: int) -> None:
@@ -319,7 +321,7 @@ class Segment(Stored):
 class Block:
     """Consecutive rows of a segment, as a source of columns (see `engine.frame`)."""
 
-    __slots__ = ("pools", "segment", "start", "stop", "types")
+    __slots__ = ("_kept", "pools", "segment", "start", "stop", "types")
 
     def __init__(
         self, segment: Segment, start: int, stop: int, types: dict[int, DataType], pools: dict[int, Pool]
@@ -329,6 +331,11 @@ class Block:
         self.stop = stop
         self.types = types
         self.pools = pools
+        self._kept: dict[int, NDArray[Any]] | None = None
+
+    def keep(self, is_kept: bool) -> None:
+        """Keep columns that are worked out, for those who ask again; or forget them, before rows change."""
+        self._kept = {} if is_kept else None
 
     @property
     def n_rows(self) -> int:
@@ -340,11 +347,20 @@ class Block:
         valid = self.segment.valid.get(column_id)
         return Value(
             self.types[column_id],
-            self.segment.data[column_id][self.start : self.stop],
+            self._values(column_id),
             None if valid is None else valid[self.start : self.stop],
             None,
             self.pools.get(column_id),
         )
+
+    def _values(self, column_id: int) -> NDArray[Any]:
+        lane = self.segment.data[column_id]
+        if self._kept is None or not isinstance(lane, Narrowed):
+            return lane[self.start : self.stop]
+        found = self._kept.get(column_id)
+        if found is None:
+            found = self._kept[column_id] = lane[self.start : self.stop]
+        return found
 
     def take(self, column_id: int, rows: NDArray[Any]) -> Value:
         """Give one column at some rows."""

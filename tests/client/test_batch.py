@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+from collections import deque
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from crescando.client import flight, prepared, template
 from crescando.client.base import Batch, Pending, ReadOutcome, SchemaChanged, WriteOutcome
 from crescando.client.batch import spans_of
 from crescando.client.store import Session
-from crescando.errors import LostError, RefusedError
+from crescando.errors import ClosedError, LostError, RefusedError
 from crescando.types import Position
 from tests.client.backend import EngineBackend
 from tests.client.tables import FLIGHTS
@@ -105,6 +106,32 @@ def test_refused_ones_are_sent_again_unasked(stretch: int, monkeypatch: pytest.M
 
     assert [row[0] for row in flights.select(["origin"], order_by="id").rows()] == ["c0", "c1", "c2", "c3"]
     assert [handle.result().affected for handle in handles] == [1, 1, 1, 1]
+
+
+def test_a_session_that_closes_between_two_stretches_loses_no_handle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flight, "STRETCH", 2)
+    backend = EngineBackend()
+    flights = Session(backend).create_table(FLIGHTS)
+    flights.insert([{"id": n} for n in range(5)]).result()
+    submit, n_batches = backend.submit_batch, 0
+
+    def closes(*arguments: Any) -> Batch:
+        nonlocal n_batches
+        n_batches += 1
+        if n_batches > 1:
+            raise ClosedError("the session is closed")
+        return submit(*arguments)
+
+    monkeypatch.setattr(backend, "submit_batch", closes)
+    update = flights.prepare_update("id = ?", "origin = ?")
+    handles = update.many(deque([("c", n) for n in range(5)]))
+
+    assert [handle.result().affected for handle in handles[:2]] == [1, 1]
+    for handle in handles[2:]:
+        with pytest.raises(ClosedError):
+            handle.result()
+    with pytest.raises(ClosedError):
+        update.many([("d", 0), ("d", 1)])
 
 
 def test_everything_one_handle_can_do_a_handle_of_many_can() -> None:

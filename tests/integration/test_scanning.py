@@ -14,7 +14,7 @@ import pytest
 import crescando
 from crescando.engine import cycle
 from crescando.engine.part import Part
-from crescando.scanning import ScanThreads, Team
+from crescando.scanning import ScanThreads, Team, worked_s
 from crescando.spec import ClusterSpec
 
 
@@ -157,3 +157,19 @@ def test_a_store_scans_in_as_many_threads_as_its_spec_says(monkeypatch: pytest.M
     assert {name for name in seen if "part" in name} == {"crescando-scan-part-1", "crescando-scan-part-2"}
     left = set(threading.enumerate()) - before
     assert not [thread.name for thread in left if "crescando-scan" in thread.name]
+
+
+def test_work_that_helpers_do_counts_as_much_as_it_takes() -> None:
+    """Whoever hands tasks over is not done before the longest of them is."""
+
+    def compute(seconds: float) -> None:
+        end_s = time.thread_time() + seconds
+        while time.thread_time() < end_s:
+            sum(range(1_000))
+
+    team = Team(2)
+    begin_s, own_s = worked_s(), time.thread_time()
+    team.run([lambda: compute(0.01), lambda: compute(0.2)])
+    worked, own_s = worked_s() - begin_s, time.thread_time() - own_s
+    team.close(10)
+    assert 0.19 < worked < 0.3, f"of which {own_s} by itself"
