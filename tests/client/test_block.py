@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
-from crescando.client.block import FEW_ROWS, ROWS_TOGETHER, Block
+from crescando.client.block import FEW_ROWS, ROWS_TOGETHER, STRETCHES_KEPT, Block
 from crescando.client.columns import column_from_list
+from crescando.engine.statement import Column
 from crescando.schema import ColumnDef, DataType
 
 N_ROWS = 9 * ROWS_TOGETHER + 5
@@ -52,3 +54,12 @@ def test_what_is_made_for_one_read_serves_its_neighbours(listed: dict[DataType, 
 def test_a_column_of_nothing_but_null_has_no_texts_to_look_up() -> None:
     block = block_of({DataType.STRING: [None] * 200})
     assert block.rows(10, 110) == [(None,)] * 100
+
+
+def test_of_a_large_block_few_rows_are_kept() -> None:
+    n = (STRETCHES_KEPT + 4) * ROWS_TOGETHER
+    large = Block(("a",), (Column(DataType.INT64, np.arange(n)),))
+    for start in range(0, n, 10):
+        stop = min(start + 10, n)
+        assert large.rows(start, stop) == [(value,) for value in range(start, stop)]
+    assert sum(map(len, large._stretches.values())) == STRETCHES_KEPT * ROWS_TOGETHER

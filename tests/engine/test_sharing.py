@@ -174,3 +174,19 @@ def test_reads_that_give_the_same_columns_are_answered_in_one_piece_in_their_ord
     assert alone.number.tolist() == numbers[2::3]
     assert np.diff(alike.offsets)[1::2].tolist() == np.diff(alone.offsets).tolist()
     assert set(np.diff(alike.offsets)[::2].tolist()) == {len(bench.answer(bench.operation(by_text, "a")))}
+
+
+def test_columns_of_one_name_are_not_taken_for_each_other() -> None:
+    bench = _bench(ScanEngine(64))
+    where = apply("<", bench.col("v"), par(0, INT64))
+    shapes = [
+        Shape(Kind.READ, 1, 1, where, (Projection("same", bench.col(name)),)) for name in ("k", "v", "k")
+    ]
+    batch = [bench.operation(shape, 25) for shape in shapes]
+    expected = [sorted(bench.answer(bench.operation(shape, 25))) for shape in shapes]
+    found: dict[int, list[int]] = {}
+    for rows in bench.run(*batch).rows:
+        for at, number in enumerate(rows.number.tolist()):
+            low, high = rows.offsets[at : at + 2].tolist()
+            found[number] = sorted(rows.columns[0].values[low:high].tolist())
+    assert [found[operation.number] for operation in batch] == expected
