@@ -1,4 +1,4 @@
-"""The rows that reads of one shape answer with: all of them, or the first few.
+"""The rows that reads with the same outputs answer with: all of them, or the first few.
 
 Rules of the file: rows come in any order and the answer does not depend on it.
 Plain columns of stored rows stay where they are until all rows are known, and
