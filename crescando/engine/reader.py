@@ -1,4 +1,4 @@
-"""Collect what the reads of one group, or of several that give the same columns, answer: rows, the first rows, or groups.
+"""Collect what reads that give the same columns answer: rows, the first rows, or groups.
 
 Rules of the file: pairs come in any order, from blocks of the table and from
 snapshots of changed rows, and the answer does not depend on it. A read with an
