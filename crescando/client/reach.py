@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from crescando.engine.partition import ring_positions
+from crescando.engine.partition import positions_of
 from crescando.engine.ranges import key_constant, key_ranges, number_of
-from crescando.engine.statement import PHYSICAL, Apply, Column, ColumnRef, Parameter, Term
-from crescando.schema import DataType, TableSchema
+from crescando.engine.statement import Apply, ColumnRef, Parameter, Term
+from crescando.schema import TableSchema
 from crescando.types import FULL_RING, KeyRange
 
 Ranges = tuple[KeyRange, ...]
@@ -63,15 +61,9 @@ class Reach:
         if not distinct:
             return [_NOTHING] * len(constants)
         values = list(distinct)
-        positions = ring_positions(self._schema, _column(self._key.type, values)).tolist()
+        positions = positions_of(self._schema, values).tolist()
         ranges = {value: (KeyRange(at, at),) for value, at in zip(values, positions, strict=True)}
         return [_NOTHING if value is None else ranges[value] for value in folded]
-
-
-def _column(kind: DataType, values: list[Any]) -> Column:
-    if kind.is_textual:
-        return Column(kind, np.arange(len(values), dtype=np.int32), None, tuple(values))
-    return Column(kind, np.array(values, PHYSICAL[kind]))
 
 
 def _names_column(term: Term, column: int) -> bool:

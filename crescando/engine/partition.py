@@ -11,6 +11,7 @@ changing either is a new `version` and moves all data.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -73,14 +74,17 @@ def ring_positions(schema: TableSchema, column: Column) -> U64:
 
 def position_of(schema: TableSchema, value: Scalar) -> int:
     """Give the ring position of one partition key value, which must fit the key's type."""
+    return 0 if value is None else int(positions_of(schema, [value])[0])
+
+
+def positions_of(schema: TableSchema, values: Sequence[Scalar]) -> U64:
+    """Give the ring position of each of some distinct partition key values, none of them NULL."""
     kind = schema.column(schema.partition_key).type
-    if value is None:
-        return 0
     if kind.is_textual:
-        column = Column(kind, np.zeros(1, np.int32), None, (value,))
+        column = Column(kind, np.arange(len(values), dtype=np.int32), None, tuple(values))
     else:
-        column = Column(kind, np.array([value], PHYSICAL[kind]))
-    return int(ring_positions(schema, column)[0])
+        column = Column(kind, np.array(values, PHYSICAL[kind]))
+    return ring_positions(schema, column)
 
 
 def spread_position(partition: RangePartition, value: int | float | Fraction | str) -> int:

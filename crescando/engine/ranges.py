@@ -9,13 +9,14 @@ states the ranges of each operation; the predicate is evaluated in full anyway.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crescando.engine.partition import position_of, spread_position
+from crescando.engine.partition import positions_of, spread_position
 from crescando.engine.statement import PHYSICAL, Apply, ColumnRef, Parameter, Scalar, Term
 from crescando.schema import DataType, RangePartition, TableSchema
 from crescando.types import FULL_RING, RING_MAX, KeyRange
@@ -98,15 +99,12 @@ def merge_neighbours(ranges: Ranges) -> Ranges:
     surplus = len(ranges) - RANGES_MAX
     if surplus <= 0:
         return ranges
-    gaps = sorted((ranges[i + 1].low - ranges[i].high, i) for i in range(len(ranges) - 1))
-    closed = {index for _, index in gaps[:surplus]}
-    merged = [ranges[0]]
-    for index, key_range in enumerate(ranges[1:]):
-        if index in closed:
-            merged[-1] = KeyRange(merged[-1].low, key_range.high)
-        else:
-            merged.append(key_range)
-    return tuple(merged)
+    lows = np.fromiter((key_range.low for key_range in ranges), np.uint64, len(ranges))
+    highs = np.fromiter((key_range.high for key_range in ranges), np.uint64, len(ranges))
+    gaps = lows[1:] - highs[:-1]
+    kept = np.sort(np.argsort(gaps, kind="stable")[surplus:])
+    starts = lows[np.concatenate(([0], kept + 1))].tolist()
+    return tuple(map(KeyRange, starts, highs[np.concatenate((kept, [-1]))].tolist()))
 
 
 def number_of(kind: DataType, value: Any) -> Any:
@@ -178,18 +176,13 @@ def _touched(schema: TableSchema, term: Term, parameters: tuple[Any, ...]) -> Ra
 def _compared(schema: TableSchema, op: str, constant: Any) -> Ranges:
     """Give what ``key op constant`` can touch."""
     if op == "in":
-        values = [value for value in constant if value is not None]
-        found: Ranges = ()
-        points = [point for value in values for point in _equal(schema, value)]
-        if points:
-            found = tuple(KeyRange(point, point) for point in sorted(set(points)))
-        return found
+        return _equal(schema, constant)
     if op not in _FLIPPED:
         return _FULL
     if constant is None:
         return ()
     if op == "=":
-        return tuple(KeyRange(point, point) for point in _equal(schema, constant))
+        return _equal(schema, (constant,))
     if not isinstance(schema.partition, RangePartition):
         return _FULL
     bound = spread_position(schema.partition, constant)
@@ -198,6 +191,11 @@ def _compared(schema: TableSchema, op: str, constant: Any) -> Ranges:
     return (KeyRange(bound, RING_MAX),)
 
 
-def _equal(schema: TableSchema, constant: Scalar | Fraction) -> tuple[int, ...]:
-    folded = key_constant(schema.column(schema.partition_key).type, constant)
-    return () if folded is None else (position_of(schema, folded),)
+def _equal(schema: TableSchema, constants: Iterable[Any]) -> Ranges:
+    """Give where keys lie that equal one of some constants; they may be very many."""
+    kind = schema.column(schema.partition_key).type
+    folded = {key_constant(kind, constant) for constant in constants} - {None}
+    if not folded:
+        return ()
+    points = np.unique(positions_of(schema, list(folded))).tolist()
+    return tuple(map(KeyRange, points, points))

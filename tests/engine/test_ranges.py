@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crescando.engine import partition
 from crescando.engine.partition import position_of
 from crescando.engine.ranges import (
     RANGES_MAX,
@@ -20,8 +22,8 @@ from crescando.engine.ranges import (
     ranges_of_positions,
     unite,
 )
-from crescando.engine.statement import Apply, ColumnRef, Operation, Parameter
-from crescando.schema import DataType, HashPartition, RangePartition
+from crescando.engine.statement import Apply, Column, ColumnRef, Operation, Parameter
+from crescando.schema import ColumnDef, DataType, HashPartition, RangePartition, TableSchema
 from crescando.types import FULL_RING, RING_MAX, KeyRange
 from tests.engine.generator import World
 from tests.engine.oracle import Err, Oracle, inside
@@ -106,6 +108,57 @@ def test_a_long_list_is_merged_into_few_ranges() -> None:
     assert len(ranges) == RANGES_MAX
     assert all(any(inside(position_of(schema, key), r) for r in ranges) for key in keys)
     assert key_ranges(schema, apply("in", KEY, par(0, INT64, True)), ((),)) == (KeyRange(0, 0),)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "values", "beyond"),
+    [
+        (DataType.INT32, INT64, (3, 1, 3, -7), 1 << 40),
+        (FLOAT64, FLOAT64, (3.0, -0.0, 0.0, float("nan"), float("nan")), None),
+        (DataType.decimal(9, 2), INT64, (3, 1, -7), 1 << 40),
+        (STRING, STRING, ("k3", "", "k3", "\0"), None),
+        (DataType.BYTES, DataType.BYTES, (b"k3", b"", b"\0"), None),
+    ],
+)
+def test_a_list_touches_what_each_of_its_values_does(
+    kind: DataType, given: DataType, values: tuple[Any, ...], beyond: Any
+) -> None:
+    schema = TableSchema("t", (ColumnDef("k", kind, False),), "k", ("k",), HashPartition(3)).with_ids(1)
+    key = ColumnRef(schema.columns[0].id, kind)
+    one_by_one: tuple[KeyRange, ...] = ()
+    for value in values:
+        one_by_one = unite(one_by_one, key_ranges(schema, apply("=", key, par(0, given)), (value,)))
+
+    listed = (None, *values, beyond)
+    assert key_ranges(schema, apply("in", key, par(0, given, True)), (listed,)) == one_by_one
+
+
+def test_very_many_values_are_placed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call for each of 200,000 took seconds."""
+    calls: list[int] = []
+    place = partition.ring_positions
+
+    def counting(schema: TableSchema, column: Column) -> Any:
+        calls.append(len(column.values))
+        return place(schema, column)
+
+    monkeypatch.setattr(partition, "ring_positions", counting)
+    keys = tuple(range(5_000))
+    key_ranges(table(partition=HashPartition()), apply("in", KEY, par(0, INT64, True)), (keys,))
+
+    assert calls == [5_000]
+
+
+@given(st.lists(st.integers(0, RING_MAX), min_size=2 * RANGES_MAX, max_size=400, unique=True))
+def test_the_smallest_gaps_are_closed_wherever_they_are(ends: list[int]) -> None:
+    pairs = zip(sorted(ends)[::2], sorted(ends)[1::2], strict=False)
+    ranges = tuple(KeyRange(low, high) for low, high in pairs)
+    merged = list(ranges)
+    while len(merged) > RANGES_MAX:
+        _, place = min((merged[i + 1].low - merged[i].high, i) for i in range(len(merged) - 1))
+        merged[place : place + 2] = [KeyRange(merged[place].low, merged[place + 1].high)]
+
+    assert merge_neighbours(ranges) == tuple(merged)
 
 
 range_lists = st.lists(st.integers(0, 60), min_size=0, max_size=12, unique=True).map(
