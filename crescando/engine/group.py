@@ -93,13 +93,15 @@ class Coverage:
 
 @dataclass(slots=True)
 class Group:
-    """The operations of one shape in a batch.
+    """Operations of a batch: those of one shape, or all reads that share a reader, of several shapes.
 
     Attributes
     ----------
     plan : Plan
+        Of several shapes that of the first: all give the same plain columns.
     members : Members
     constants : Constants
+        None of several shapes: each is matched with its own.
     coverage : Coverage or None
         Of reads; writes act on every row of the engine.
     """

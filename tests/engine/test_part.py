@@ -16,6 +16,7 @@ from crescando.engine.base import Results, Rows
 from crescando.engine.dictionary import Pool
 from crescando.engine.heap import Texts
 from crescando.engine.parallel import IN_TURN, Workers
+from crescando.engine.part import Part
 from crescando.engine.scan import ScanEngine
 from crescando.engine.segment import Block
 from crescando.engine.statement import Kind, Shape
@@ -43,6 +44,35 @@ class Backwards:
 def however_little_there_is_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cycle, "PART_LOOKS_MIN", 1)
     monkeypatch.setattr(parallel, "VALUES_MIN", 1)
+
+
+def test_a_block_that_was_scanned_keeps_no_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All blocks of a table together would be a second table, as wide as its declared types."""
+    kept: list[int] = []
+    finish = cycle.Cycle.finish
+
+    def look(self: cycle.Cycle, *arguments: Any) -> None:
+        kept.extend(len(block._kept or ()) for block in blocks)
+        finish(self, *arguments)
+
+    blocks: list[Block] = []
+    read = Part._read
+
+    def reading(self: Part, block: Block, *arguments: Any) -> None:
+        read(self, block, *arguments)
+        assert block._kept, "a column is worked out for the block as long as it is scanned"
+        blocks.append(block)
+
+    bench = Bench(table(("v", INT64)), block_rows=64)
+    bench.load(*((k, k % 9) for k in range(400)))
+    shape = bench.read_shape(apply("=", apply("+", bench.col("v"), par(0, INT64)), par(1, INT64)))
+    monkeypatch.setattr(cycle.Cycle, "finish", look)
+    monkeypatch.setattr(Part, "_read", reading)
+
+    assert len(bench.answer(bench.operation(shape, 1, 4))) == len(range(3, 400, 9))
+
+    assert len(blocks) > 5
+    assert kept == [0] * len(blocks)
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,9 @@ import pytest
 import crescando
 from crescando.engine import cycle
 from crescando.engine.part import Part
+from crescando.engine.scan import ScanEngine
+from crescando.roles.cycles import Executed
+from crescando.roles.storage import Storage
 from crescando.scanning import ScanThreads, Team, worked_s
 from crescando.spec import ClusterSpec
 
@@ -157,6 +160,35 @@ def test_a_store_scans_in_as_many_threads_as_its_spec_says(monkeypatch: pytest.M
     assert {name for name in seen if "part" in name} == {"crescando-scan-part-1", "crescando-scan-part-2"}
     left = set(threading.enumerate()) - before
     assert not [thread.name for thread in left if "crescando-scan" in thread.name]
+
+
+def test_a_cycle_costs_what_it_computes_and_takes_as_long_as_it_lasts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A scanning thread that waits for a core, or for anything, has not worked meanwhile."""
+    asleep_s = 0.2
+    told: list[Executed] = []
+    execute, on_executed = ScanEngine.execute, Storage.on_executed
+
+    def slowly(self: ScanEngine, *arguments: Any) -> Any:
+        time.sleep(asleep_s)
+        return execute(self, *arguments)
+
+    def note(self: Storage, result: Executed, now_s: float) -> None:
+        told.append(result)
+        on_executed(self, result, now_s)
+
+    monkeypatch.setattr(ScanEngine, "execute", slowly)
+    monkeypatch.setattr(Storage, "on_executed", note)
+    with crescando.open(spec=ClusterSpec(storages=1, replication=1)) as store:
+        table = store.create_table("t", like={"k": [1]}, primary_key="k")
+        assert table.insert({"k": [1, 2]}).result().affected == 2
+
+    cycles = [result for result in told if result.results]
+    assert cycles
+    for result in cycles:
+        assert result.took_s >= asleep_s
+        assert 0.0 < result.worked_s <= result.took_s - 0.9 * asleep_s
 
 
 def test_work_that_helpers_do_counts_as_much_as_it_takes() -> None:
