@@ -114,7 +114,11 @@ class Saboteur:
         if not self._due or n_done < self._due[0][1]:
             return
         failure = self._due[0][0]
-        process = failure.pick(self._cluster, self._chance)
+        try:
+            process = failure.pick(self._cluster, self._chance)
+        except CrescandoError:
+            # While the routers choose a new leader nobody may answer in time; the next look asks again.
+            return
         in_flight = sum(agent.session.in_flight() for agent in self._agents)
         if process is None or in_flight < IN_FLIGHT_MIN:
             return

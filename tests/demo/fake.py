@@ -19,7 +19,7 @@ import numpy as np
 
 from crescando.client.expression import Call, ColumnName, Expr, Literal, Membership
 from crescando.demo.workload import INSTANT
-from crescando.errors import LostError, ReadLostError, RefusedError
+from crescando.errors import DeadlineError, LostError, ReadLostError, RefusedError
 from crescando.schema import TableSchema
 from crescando.types import RING_MAX, KeyRange, ProcessId
 
@@ -52,6 +52,8 @@ class Faults:
     """Replicas in which a value is wrong."""
     all_replicas_lack: int = 0
     """Rows missing from every replica of their range."""
+    ring_untold: int = 0
+    """Questions about the ring that nobody answers, as no router leads: no fault, and the demo must cope."""
     missing_owners: int = 0
     hole_in_ring: bool = False
     dead_are_named: bool = False
@@ -296,6 +298,8 @@ class FakeCluster:
         self._store.killed.release()
 
     def replicas(self, table: str) -> tuple[tuple[ProcessId, KeyRange], ...]:
+        if self._faults.take("ring_untold"):
+            raise DeadlineError("the router that leads has not answered within 10.0 s")
         owned = []
         for arc in range(N_ARCS - self._faults.hole_in_ring):
             for step in range(3):

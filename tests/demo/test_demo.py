@@ -56,6 +56,16 @@ def test_reads_that_lost_their_owner_are_asked_again() -> None:
     assert sum(record.n_attempts - 1 for record in report.records) == 40
 
 
+def test_a_ring_that_nobody_tells_of_while_a_leader_is_chosen_is_asked_for_again() -> None:
+    faults = Faults(ring_untold=2)
+
+    report = run_against(faults)
+
+    assert report.failures() == ()
+    assert faults.done.count("ring_untold") == 2
+    assert [kill.what for kill in report.kills] == ["lead router", "storage process"]
+
+
 PLANTED = {
     "an acknowledged update is lost": (Faults(lost_updates=1), "writes lost"),
     "an acknowledged insert is lost": (Faults(lost_inserts=1), "writes lost"),
