@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from crescando.client.columns import checked, column_from_array
+from crescando.client.columns import Mask, checked, column_from_array
 from crescando.client.decimals import arrow_decimals, units_from_arrow
+from crescando.engine import kernels
 from crescando.engine.heap import NO_TEXTS, Texts
+from crescando.engine.kernels.coding import NO_MASK
 from crescando.engine.statement import Column
 from crescando.errors import TypeMismatchError
 from crescando.schema import ColumnDef, DataType
@@ -133,35 +135,38 @@ def _from_texts(pa: Any, array: Any, definition: ColumnDef, valid: Any, binary: 
     plain = (pa.binary(), pa.large_binary()) if binary else (pa.string(), pa.large_string())
     if array.type not in plain:
         array = array.cast(plain[1])
-    if _is_mostly_distinct(pa, array):
+    texts = _texts_of(pa, array, definition.type is DataType.BYTES)
+    mask = NO_MASK if valid is None else valid
+    if _is_mostly_distinct(texts, mask):
         # Repeated texts are united where they are stored.
         codes = np.arange(len(array), dtype=np.int32)
-        texts = _texts_of(pa, array, definition)
-        return Column(definition.type, codes if valid is None else np.where(valid, codes, 0), valid, texts)
-    coded = array.dictionary_encode()
-    codes = coded.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int32)
-    return Column(definition.type, codes, valid, _texts_of(pa, coded.dictionary, definition))
+        return Column(
+            definition.type,
+            codes if valid is None else np.where(valid, codes, 0),
+            valid,
+            _sound(texts, definition),
+        )
+    codes, firsts = kernels.active().codes.number_texts(texts.heap, texts.offsets, mask)
+    return Column(definition.type, codes, valid, _sound(texts.take(firsts), definition))
 
 
-def _is_mostly_distinct(pa: Any, array: Any) -> bool:
+def _is_mostly_distinct(texts: Texts, valid: Mask) -> bool:
     """Judge by a sample whether a dictionary would hardly be smaller than the values."""
-    if len(array) <= _SAMPLE_MIN:
+    n = len(texts)
+    if n <= _SAMPLE_MIN:
         return False
-    n_looked_at = min(max(len(array) // 32, _SAMPLE_MIN), _SAMPLE_MAX)
-    places = np.arange(0, len(array), len(array) // n_looked_at)
-    looked_at = array.take(pa.array(places))
-    n_present = len(places) - looked_at.null_count
-    return bool(4 * n_present > len(places) and 2 * len(looked_at.unique()) > n_present)
+    n_looked_at = min(max(n // 32, _SAMPLE_MIN), _SAMPLE_MAX)
+    places = np.arange(0, n, n // n_looked_at)
+    looked_at, present = texts.take(places), valid[places] if len(valid) else NO_MASK
+    n_present = int(np.count_nonzero(present)) if len(valid) else len(places)
+    if 4 * n_present <= len(places):
+        return False
+    _, firsts = kernels.active().codes.number_texts(looked_at.heap, looked_at.offsets, present)
+    return 2 * len(firsts) > n_present
 
 
-def _texts_of(pa: Any, array: Any, definition: ColumnDef) -> Texts:
-    """Give the values of a string or binary array, NULL as anything; the bytes are shared.
-
-    Raises
-    ------
-    TypeMismatchError
-        Naming the column, if a string is not Unicode.
-    """
+def _texts_of(pa: Any, array: Any, binary: bool) -> Texts:
+    """Give the values of a string or binary array, NULL as anything; the bytes are shared."""
     if len(array) == 0:
         return NO_TEXTS
     is_wide = array.type in (pa.large_string(), pa.large_binary())
@@ -169,8 +174,17 @@ def _texts_of(pa: Any, array: Any, definition: ColumnDef) -> Texts:
     _, borders, data = array.buffers()
     offsets = np.frombuffer(borders, dtype, len(array) + 1, array.offset * dtype.itemsize)
     heap = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    binary = definition.type is DataType.BYTES
-    texts = Texts(heap[int(offsets[0]) : int(offsets[-1])], offsets - offsets[0], binary)
+    return Texts(heap[int(offsets[0]) : int(offsets[-1])], offsets - offsets[0], binary)
+
+
+def _sound(texts: Texts, definition: ColumnDef) -> Texts:
+    """Give texts as they are, after a look at them.
+
+    Raises
+    ------
+    TypeMismatchError
+        Naming the column, if a string is not Unicode.
+    """
     try:
         texts.check()
     except TypeMismatchError as error:

@@ -191,6 +191,20 @@ def test_strings_keep_every_character() -> None:
         assert taken(dict(rows, id=list(range(7))) if isinstance(rows, dict) else rows)["origin"] == texts
 
 
+@pytest.mark.parametrize("n_distinct", [0, 1, 40, 100_000])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
+def test_texts_of_arrow_are_the_same_whether_they_repeat_or_not(kind: pa.DataType, n_distinct: int) -> None:
+    rng = np.random.default_rng(n_distinct)
+    numbers = rng.integers(0, max(n_distinct, 1), 5_000).tolist()
+    texts = [f"{'text' * (each % 4)} é{each}" if n_distinct and each % 9 else None for each in numbers]
+    array = pa.array(texts, pa.string()).cast(kind)
+    for start, stop in ((0, 5_000), (7, 4_999), (100, 103), (0, 0)):
+        rows = pa.table({"id": pa.array(range(stop - start), pa.int64()), "origin": array[start:stop]})
+        assert taken(rows)["origin"] == texts[start:stop]
+    column = take_in(BOUND, pa.table({"id": range(5_000), "origin": array})).columns[1]
+    assert len(column.texts) == (5_000 if n_distinct > 5_000 else len(set(texts) - {None}))
+
+
 @pytest.mark.parametrize(
     ("rows", "said"),
     [

@@ -90,6 +90,47 @@ def test_codes_are_looked_at_as_python_would(seed: int, made: coding.CodeKernels
         assert not made.are_within(bad, valid, n_texts)
 
 
+ODD = [b"", b"\0", b"\0\0", b"a\0", b"\0a", b"1234567", b"12345678", b"12345678\0", b"123456789", b"x" * 40]
+
+
+def numbered(items: list[bytes], valid: list[bool] | None) -> tuple[list[int], list[int]]:
+    """Number texts as Python would."""
+    firsts: dict[bytes, int] = {}
+    rows = [row for row in range(len(items)) if valid is None or valid[row]]
+    for row in rows:
+        firsts.setdefault(items[row], row)
+    known = {item: number for number, item in enumerate(firsts)}
+    return [known[items[row]] if row in set(rows) else 0 for row in range(len(items))], list(firsts.values())
+
+
+@pytest.mark.parametrize("dtype", [np.uint32, np.int64])
+@pytest.mark.parametrize("seed", range(12))
+def test_texts_are_numbered_as_they_come(seed: int, dtype: type, made: coding.CodeKernels) -> None:
+    rng = np.random.default_rng(seed)
+    n, n_distinct = int(rng.choice((0, 1, 9, 700))), int(rng.choice((1, 3, 60, 2_000)))
+    # Such as differ in length only, in their last byte only, and in a byte amid two words.
+    some = [b"%d" % i for i in range(n_distinct)] + [
+        b"common beginning %04d and end" % i for i in range(n_distinct)
+    ]
+    items = [(ODD + some)[place] for place in rng.integers(0, len(ODD) + len(some), n).tolist()]
+    for valid in (None, rng.random(n) < (0.0, 0.5, 1.0)[seed % 3]):
+        texts = Texts.of(items) if items else Texts(np.zeros(0, np.uint8), np.zeros(1, np.uint32), True)
+        mask = coding.NO_MASK if valid is None else valid
+        numbers, firsts = made.number_texts(texts.heap, texts.offsets.astype(dtype), mask)
+        assert numbers.dtype == np.int32
+        assert firsts.dtype == np.int64
+        expected = numbered(items, None if valid is None else valid.tolist())
+        assert (numbers.tolist(), firsts.tolist()) == expected
+
+
+@pytest.mark.parametrize("n_distinct", [255, 256, 257, 5_000])
+def test_any_number_of_texts_is_numbered(n_distinct: int, made: coding.CodeKernels) -> None:
+    items = [b"%x" % (i * 7919 % n_distinct) for i in range(2 * n_distinct)]
+    texts = Texts.of(items)
+    numbers, firsts = made.number_texts(texts.heap, texts.offsets, coding.NO_MASK)
+    assert (numbers.tolist(), firsts.tolist()) == numbered(items, None)
+
+
 @pytest.mark.parametrize("seed", range(24))
 def test_only_used_texts_enter_a_pool(seed: int, made: coding.CodeKernels) -> None:
     codes, valid, n_texts = draw(seed)

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from crescando.engine.kernels.texts import fingerprint_slices, first_alike
+
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
 U8 = NDArray[np.uint8]
@@ -35,6 +37,32 @@ def examine_list(heap: U8, offsets: NDArray[Any]) -> int:
     if int(offsets[0]) != 0 or int(offsets[-1]) != len(heap) or not bool((offsets[1:] >= offsets[:-1]).all()):
         return UNFIT
     return OTHER if len(heap) and int(heap.max()) >= 0x80 else PLAIN_ASCII
+
+
+def number_texts(heap: U8, offsets: NDArray[Any], valid: Mask) -> tuple[I32, I64]:
+    """Number the distinct texts of a list in the order in which they come.
+
+    Parameters
+    ----------
+    heap : ndarray of uint8
+    offsets : ndarray of uint32 or int64, shape (n + 1,)
+    valid : ndarray of bool, shape (n,) or (0,)
+
+    Returns
+    -------
+    numbers : ndarray of int32, shape (n,)
+        0 where not valid.
+    firsts : ndarray of int64
+        Where each text comes first.
+    """
+    rows = valid.nonzero()[0] if len(valid) else np.arange(len(offsets) - 1)
+    starts = offsets[rows].astype(np.int64)
+    lengths = offsets[rows + 1].astype(np.int64) - starts
+    leader = first_alike(heap, starts, lengths, fingerprint_slices(heap, starts, lengths))
+    fresh = np.unique(leader)
+    numbers = np.zeros(len(offsets) - 1, np.int32)
+    numbers[rows] = np.searchsorted(fresh, leader)
+    return numbers, rows[fresh]
 
 
 def are_within(codes: I32, valid: Mask, n_texts: int) -> bool:
@@ -74,9 +102,10 @@ class CodeKernels(NamedTuple):
     """A set of these functions."""
 
     examine_list: Callable[[U8, NDArray[Any]], int]
+    number_texts: Callable[[U8, NDArray[Any], Mask], tuple[I32, I64]]
     are_within: Callable[[I32, Mask, int], bool]
     used_texts: Callable[[I32, Mask, int], tuple[I64, bool]]
     spread_codes: Callable[[I32, I32, Mask], I32]
 
 
-PLAIN = CodeKernels(examine_list, are_within, used_texts, spread_codes)
+PLAIN = CodeKernels(examine_list, number_texts, are_within, used_texts, spread_codes)

@@ -343,14 +343,7 @@ def intern_slices(
     done = len(hashes)
     if len(missing) == 0:
         return codes.astype(np.int32), first, done
-    _, firsts, inverse = np.unique(hashes[missing], return_index=True, return_inverse=True)
-    leader = missing[firsts[inverse]]
-    same = equal_slices(sought, starts[leader], lengths[leader], sought, starts[missing], lengths[missing])
-    known: dict[bytes, int] = {}
-    for place in (~same).nonzero()[0].tolist():  # Texts of one hash that differ.
-        row = int(missing[place])
-        data = sought[int(starts[row]) : int(starts[row] + lengths[row])].tobytes()
-        leader[place] = known.setdefault(data, row)
+    leader = missing[first_alike(sought, starts[missing], lengths[missing], hashes[missing])]
     fresh = np.unique(leader)
     codes[missing] = first + np.searchsorted(fresh, leader)
     if len(fresh) > room:
@@ -361,6 +354,18 @@ def intern_slices(
     heap[begin : begin + int(lengths[fresh].sum())] = gather_slices(sought, starts[fresh], lengths[fresh])
     offsets[first + 1 : n_texts + 1] = ends
     return codes.astype(np.int32), n_texts, done
+
+
+def first_alike(heap: U8, starts: I64, lengths: I64, hashes: U64) -> I64:
+    """Give for each slice the place of the first one that is equal; `hashes` are theirs."""
+    _, firsts, inverse = np.unique(hashes, return_index=True, return_inverse=True)
+    leader = firsts[inverse]
+    same = equal_slices(heap, starts[leader], lengths[leader], heap, starts, lengths)
+    known: dict[bytes, int] = {}
+    for place in (~same).nonzero()[0].tolist():  # Texts of one hash that differ.
+        data = heap[int(starts[place]) : int(starts[place] + lengths[place])].tobytes()
+        leader[place] = known.setdefault(data, place)
+    return leader
 
 
 def renumber(codes: I32, n_texts: int) -> I64:
