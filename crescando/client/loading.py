@@ -31,7 +31,7 @@ ROWS_MAX = 8_192
 PIECE_BYTES = 8 << 20
 """About what an operation brings at most, of a load that is cut."""
 
-PARTS = 24
+PARTS = 40
 """So many operations are cut out of the rows at once, column by column: a column stays in the cache."""
 
 _BUCKET_BITS = 16

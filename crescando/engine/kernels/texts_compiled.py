@@ -14,7 +14,15 @@ from numba import njit, types
 from numpy.typing import NDArray
 
 from crescando.engine.kernels.texts import I32, I64, U8, U32, U64, Mask, TextKernels
-from crescando.engine.kernels.unaligned import WIDE, copy_wide, load_bytes, load_word, prefetch
+from crescando.engine.kernels.unaligned import (
+    WIDE,
+    copy_half,
+    copy_wide,
+    copy_word,
+    load_bytes,
+    load_word,
+    prefetch,
+)
 
 _GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
 _MIX_1 = np.uint64(0xBF58_476D_1CE4_E5B9)
@@ -181,7 +189,7 @@ def take_slices(heap: U8, offsets: NDArray[Any], places: I64) -> tuple[U8, I64]:
 
 @njit(cache=True, nogil=True, inline="always")
 def _copy_exactly(target: Any, to: Any, source: Any, start: Any, length: Any) -> Any:
-    """Copy bytes in whole steps, the last of which may overlap the one before; nothing else is written."""
+    """Copy bytes in steps, the last of which may overlap the one before; nothing else is written."""
     if length >= WIDE:
         done = np.int64(0)
         last = length - WIDE
@@ -189,6 +197,12 @@ def _copy_exactly(target: Any, to: Any, source: Any, start: Any, length: Any) ->
             copy_wide(target, to + done, source, start + done)
             done += WIDE
         copy_wide(target, to + last, source, start + last)
+    elif length >= 8:
+        copy_word(target, to, source, start)
+        copy_word(target, to + length - 8, source, start + length - 8)
+    elif length >= 4:
+        copy_half(target, to, source, start)
+        copy_half(target, to + length - 4, source, start + length - 4)
     else:
         for i in range(length):
             target[to + i] = source[start + i]

@@ -30,17 +30,20 @@ def _load_word(context: Any, heap: Any, at: Any) -> Any:
     return types.uint64(heap, types.int64), generate
 
 
-def _copy_wide(context: Any, copied: Any, to: Any, heap: Any, at: Any) -> Any:
-    """Copy ``heap[at : at + WIDE]`` to ``copied[to : to + WIDE]``."""
+def _copy_of(n_bytes: int) -> Any:
+    """Give what copies ``heap[at : at + n_bytes]`` to ``copied[to : to + n_bytes]``."""
 
-    def generate(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.VectorType(ir.IntType(8), WIDE)
-        source = _pointer(target, builder, signature.args[2], arguments[2], arguments[3], kind)
-        sink = _pointer(target, builder, signature.args[0], arguments[0], arguments[1], kind)
-        builder.store(builder.load(source, align=1), sink, align=1)
-        return target.get_dummy_value()
+    def copy(context: Any, copied: Any, to: Any, heap: Any, at: Any) -> Any:
+        def generate(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            kind = ir.VectorType(ir.IntType(8), n_bytes)
+            source = _pointer(target, builder, signature.args[2], arguments[2], arguments[3], kind)
+            sink = _pointer(target, builder, signature.args[0], arguments[0], arguments[1], kind)
+            builder.store(builder.load(source, align=1), sink, align=1)
+            return target.get_dummy_value()
 
-    return types.void(copied, types.int64, heap, types.int64), generate
+        return types.void(copied, types.int64, heap, types.int64), generate
+
+    return intrinsic(copy)
 
 
 def _prefetch(context: Any, array: Any, at: Any) -> Any:
@@ -68,7 +71,7 @@ def _pointer(target: Any, builder: Any, kind: Any, array: Any, at: Any, item: An
 
 
 load_word: Any = intrinsic(_load_word)
-copy_wide: Any = intrinsic(_copy_wide)
+copy_wide, copy_word, copy_half = map(_copy_of, (WIDE, 8, 4))
 prefetch: Any = intrinsic(_prefetch)
 
 
