@@ -162,7 +162,7 @@ def _is_mostly_distinct(texts: Texts, valid: Mask) -> bool:
     if 4 * n_present <= len(places):
         return False
     _, firsts = kernels.active().codes.number_texts(looked_at.heap, looked_at.offsets, present)
-    return 2 * len(firsts) > n_present
+    return 4 * len(firsts) > 3 * n_present
 
 
 def _texts_of(pa: Any, array: Any, binary: bool) -> Texts:
