@@ -224,6 +224,8 @@ class KeySlots:
         if not self._unique:
             return np.arange(n_rows), np.arange(n_rows)
         words = [key_words(key) for key in self.keys]
+        if len(words) == 1 and _surely_differ(words[0]):
+            return np.arange(n_rows), np.arange(n_rows)
         order = np.argsort(words[0], kind="stable") if len(words) == 1 else np.lexsort(words)
         fresh = np.zeros(n_rows, np.bool_)
         fresh[:1] = True
@@ -281,6 +283,22 @@ class KeyIndex:
 
 
 _NOTHING: I64 = np.zeros(0, np.int64)
+
+_SPREAD = 8
+"""Among so many times as many numbers as there are keys it is looked up, and not sorted, which come twice."""
+
+
+def _surely_differ(words: I64) -> bool:
+    """Say whether whole numbers are close together and none comes twice."""
+    if len(words) == 0:
+        return True
+    low = int(words.min())
+    span = int(words.max()) - low + 1
+    if span > _SPREAD * len(words):
+        return False
+    seen = np.zeros(span, np.bool_)
+    seen[words - low] = True
+    return int(np.count_nonzero(seen)) == len(words)
 
 
 def key_words(key: Value) -> I64:
