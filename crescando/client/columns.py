@@ -44,7 +44,7 @@ _REPEATED = 4
 """Dictionaries with a text for fewer than so many rows are put end to end and not united."""
 
 _SAMPLE = 1_024
-"""So many texts are looked at to see whether they repeat."""
+"""About so many texts are looked at to see whether they repeat."""
 
 
 def column_from_list(values: Sequence[object], definition: ColumnDef, *, nan_is_null: bool = False) -> Column:
@@ -430,10 +430,10 @@ def _hardly_repeats(column: Column, codes: NDArray[Any]) -> bool:
     texts = column.texts
     if 2 * len(texts) <= len(column.values) or len(texts) <= 2 * len(codes):
         return False
-    wide = codes.astype(np.int64, copy=False)
-    n_bytes = int((texts.offsets[wide + 1].astype(np.int64) - texts.offsets[wide]).sum())
+    some = codes[:: max(len(codes) // _SAMPLE, 1)].astype(np.int64)
+    n_bytes = int((texts.offsets[some + 1].astype(np.int64) - texts.offsets[some]).sum())
     # A long text that most rows have is sent once.
-    return n_bytes * len(texts) <= 4 * len(texts.heap) * len(codes)
+    return n_bytes * len(texts) <= 4 * len(texts.heap) * len(some)
 
 
 def unite(columns: Sequence[Column]) -> Column:
