@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from crescando.client.columns import Mask, checked, column_from_array
+from crescando.client.columns import Mask, checked, column_from_array, lie_within
 from crescando.client.decimals import arrow_decimals, units_from_arrow
 from crescando.engine import kernels
+from crescando.engine.functions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN
 from crescando.engine.heap import NO_TEXTS, Texts
 from crescando.engine.kernels.coding import NO_MASK
 from crescando.engine.statement import Column
@@ -98,7 +99,10 @@ def column_from_arrow(array: Any, definition: ColumnDef, *, nan_is_null: bool = 
         return column_from_array(values, definition, valid=valid, nan_is_null=nan_is_null)
     if types.is_date(kind):
         days = array.cast(pa.date32()).cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
-        return column_from_array(days.astype("datetime64[D]"), _only(definition, DataType.DATE), valid=valid)
+        _only(definition, DataType.DATE)
+        if lie_within(days, DATE_MIN, DATE_MAX):
+            return checked(Column(DataType.DATE, days.copy(), valid), definition)
+        return column_from_array(days.astype("datetime64[D]"), definition, valid=valid)
     if types.is_timestamp(kind):
         if kind.tz is None:
             raise TypeMismatchError(
@@ -106,19 +110,20 @@ def column_from_arrow(array: Any, definition: ColumnDef, *, nan_is_null: bool = 
                 f"cast it to pa.timestamp({kind.unit!r}, tz='UTC')"
             )
         ticks = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-        instants = ticks.astype(f"datetime64[{kind.unit}]")
-        return column_from_array(instants, _only(definition, DataType.TIMESTAMP), valid=valid)
+        _only(definition, DataType.TIMESTAMP)
+        if kind.unit == "us" and lie_within(ticks, TIMESTAMP_MIN, TIMESTAMP_MAX):
+            return checked(Column(DataType.TIMESTAMP, ticks.copy(), valid), definition)
+        return column_from_array(ticks.astype(f"datetime64[{kind.unit}]"), definition, valid=valid)
     raise TypeMismatchError(
         f"column {definition.name!r} is {definition.type.value} and cannot take Arrow's {kind}"
     )
 
 
-def _only(definition: ColumnDef, kind: DataType) -> ColumnDef:
+def _only(definition: ColumnDef, kind: DataType) -> None:
     if definition.type is not kind:
         raise TypeMismatchError(
             f"column {definition.name!r} is {definition.type.value} and cannot take {kind.value}"
         )
-    return definition
 
 
 def _from_texts(pa: Any, array: Any, definition: ColumnDef, valid: Any, binary: bool) -> Column:
@@ -174,7 +179,8 @@ def _texts_of(pa: Any, array: Any, binary: bool) -> Texts:
     _, borders, data = array.buffers()
     offsets = np.frombuffer(borders, dtype, len(array) + 1, array.offset * dtype.itemsize)
     heap = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    return Texts(heap[int(offsets[0]) : int(offsets[-1])], offsets - offsets[0], binary)
+    first = int(offsets[0])
+    return Texts(heap[first : int(offsets[-1])], offsets - offsets[0] if first else offsets, binary)
 
 
 def _sound(texts: Texts, definition: ColumnDef) -> Texts:

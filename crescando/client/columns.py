@@ -273,7 +273,7 @@ def _days(values: NDArray[Any], definition: ColumnDef, valid: Mask | None) -> ND
         lost = days.astype(values.dtype) != values
         _refuse_rows(lost, valid, values, definition, "has a time of day; a date column takes whole days")
     numbers = days.astype(np.int64)
-    if _lie_within(numbers, DATE_MIN, DATE_MAX):
+    if lie_within(numbers, DATE_MIN, DATE_MAX):
         return numbers.astype(np.int32)
     _refuse_rows(
         (numbers < DATE_MIN) | (numbers > DATE_MAX), valid, values, definition, "is beyond year 9999"
@@ -287,14 +287,15 @@ def _microseconds(values: NDArray[Any], definition: ColumnDef, valid: Mask | Non
         lost = exact.astype(values.dtype) != values
         _refuse_rows(lost, valid, values, definition, "is finer than a microsecond; round to microseconds")
     numbers = exact.astype(np.int64)
-    if _lie_within(numbers, TIMESTAMP_MIN, TIMESTAMP_MAX):
+    if lie_within(numbers, TIMESTAMP_MIN, TIMESTAMP_MAX):
         return numbers
     beyond = (numbers < TIMESTAMP_MIN) | (numbers > TIMESTAMP_MAX)
     _refuse_rows(beyond, valid, values, definition, "is beyond year 9999")
     return numbers
 
 
-def _lie_within(numbers: NDArray[Any], low: int, high: int) -> bool:
+def lie_within(numbers: NDArray[Any], low: int, high: int) -> bool:
+    """Say whether no number lies outside the bounds."""
     return len(numbers) == 0 or (int(numbers.min()) >= low and int(numbers.max()) <= high)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from crescando.client.columns import take, unite
 from crescando.client.intake import take_in
+from crescando.engine.functions import DATE_MAX, DATE_MIN, TIMESTAMP_MAX, TIMESTAMP_MIN
 from crescando.engine.rowset import sort_keys
 from crescando.engine.statement import PHYSICAL
 from crescando.engine.values import from_column
@@ -203,6 +204,29 @@ def test_texts_of_arrow_are_the_same_whether_they_repeat_or_not(kind: pa.DataTyp
         assert taken(rows)["origin"] == texts[start:stop]
     column = take_in(BOUND, pa.table({"id": range(5_000), "origin": array})).columns[1]
     assert len(column.texts) == (5_000 if n_distinct > 5_000 else len(set(texts) - {None}))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "wide", "low", "high"),
+    [
+        ("day", pa.date32(), pa.int32(), DATE_MIN, DATE_MAX),
+        ("departs", pa.timestamp("us", tz="UTC"), pa.int64(), TIMESTAMP_MIN, TIMESTAMP_MAX),
+    ],
+)
+def test_moments_of_arrow_end_with_the_calendar(
+    name: str, kind: pa.DataType, wide: pa.DataType, low: int, high: int
+) -> None:
+    def table(*moments: int | None) -> pa.Table:
+        return pa.table({"id": range(len(moments)), name: pa.array(moments, wide).cast(kind)})
+
+    assert taken(table(low, None, high))[name] == [low, None, high]
+    assert taken(table(None, 5).slice(1))[name] == [5]
+    assert taken(table())[name] == []
+    for beyond in (low - 1, high + 1):
+        with pytest.raises(TypeMismatchError, match=r"row 1.*9999"):
+            taken(table(0, beyond))
+    with pytest.raises(TypeMismatchError, match="is bool and cannot take"):
+        taken(table(0).rename_columns(["id", "cancelled"]))
 
 
 @pytest.mark.parametrize(
