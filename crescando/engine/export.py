@@ -19,7 +19,8 @@ from crescando.engine.dictionary import Pool
 from crescando.engine.holding import Holding
 from crescando.engine.keys import I64, Mask
 from crescando.engine.narrowed import Narrowed
-from crescando.engine.segment import Lane, Stored
+from crescando.engine.packed import Lane, Packed
+from crescando.engine.segment import Stored
 from crescando.engine.statement import PHYSICAL, Column
 from crescando.engine.table import Hidden, Table
 from crescando.schema import DataType
@@ -44,6 +45,13 @@ class Extract(NamedTuple):
             numbers = np.empty(self.n_rows, array.numbers.dtype)
             self.gather(array.numbers, numbers)
             array.widen(numbers, target)
+            return
+        if isinstance(array, Packed):
+            rows: I64 | slice = self.rows
+            if self.runs:
+                runs = [np.arange(run.start, run.stop) for run in self.runs]
+                rows = self.runs[0] if len(runs) == 1 else np.concatenate(runs)
+            target[:] = array[rows]
             return
         if not self.runs:
             if target.dtype == array.dtype:

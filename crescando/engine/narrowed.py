@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from crescando.engine import kernels
 from crescando.engine.keys import Mask
+from crescando.engine.packed import Packed
 from crescando.schema import DataType
 
 Numbers = NDArray[np.signedinteger[Any]]
@@ -26,15 +27,13 @@ _SCALES = (60_000_000, 1_000_000, 1_000, 1)
 """Microseconds in what instants are mostly whole of; each divides the one before."""
 
 
-class Narrowed:
+class Narrowed(Packed):
     """Values of one column, known by index as an array's are.
 
     Attributes
     ----------
     numbers : ndarray of a signed integer type, shape (capacity,)
     base, scale : int
-    dtype : dtype
-        What the values are given as.
     """
 
     __slots__ = ("base", "dtype", "numbers", "scale")
@@ -55,6 +54,10 @@ class Narrowed:
     def widen(self, numbers: Numbers, into: NDArray[Any]) -> None:
         """Write the values that some numbers stand for."""
         kernels.active().widen(numbers, self.base, self.scale, into)
+
+    def parts(self, n_rows: int) -> list[tuple[NDArray[Any], int]]:
+        """Give the array that it lies in; see `Packed.parts`."""
+        return [(self.numbers, self.numbers.itemsize * n_rows)]
 
     def of(self, numbers: Numbers) -> Narrowed:
         """Give other numbers of the same form."""

@@ -25,9 +25,9 @@ from crescando.engine import kernels
 from crescando.engine.cutting import ANSWER_BYTES_MAX
 from crescando.engine.dictionary import Pool
 from crescando.engine.keys import I64, KEY_MAX, KEY_MIN, Mask
-from crescando.engine.narrowed import Narrowed
+from crescando.engine.packed import Lane, Packed
 from crescando.engine.parallel import IN_TURN, Workers, run
-from crescando.engine.segment import Block, Lane
+from crescando.engine.segment import Block
 from crescando.engine.statement import PHYSICAL, ColumnRef, Sort, Term
 from crescando.engine.values import Value, as_integers, concatenate
 
@@ -221,7 +221,7 @@ def _put(into: NDArray[Any], places: I64, values: Lane, rows: I64 | None) -> Non
     """Put values, or those of some rows, into some places."""
     if rows is None:
         into[places] = values[:]
-    elif isinstance(values, Narrowed):
+    elif isinstance(values, Packed):
         into[places] = values[rows]
     else:
         kernels.active().scatter(as_integers(into), places, as_integers(values), rows)

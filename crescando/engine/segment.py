@@ -15,18 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crescando.engine.arcs import lie_in
+from crescando.engine.counted import Counted
 from crescando.engine.dictionary import Pool
 from crescando.engine.keys import I64, Mask
 from crescando.engine.narrowed import Narrowed, can_narrow, narrow
+from crescando.engine.packed import Lane, Packed, lane_parts
 from crescando.engine.statement import PHYSICAL
 from crescando.engine.values import Value
 from crescando.schema import DataType
 from crescando.types import Scope
 
 U64 = NDArray[np.uint64]
-
-Lane = NDArray[Any] | Narrowed
-"""What a column's values lie in."""
 
 
 def code_dtype(n_codes: int) -> np.dtype[Any]:
@@ -43,7 +42,7 @@ class Stored:
     ----------
     data : dict of int to Lane, shape (capacity,)
         Physical values by column id, as they are or `Narrowed`; codes in the narrowest type that holds
-        them.
+        them, or `Counted`.
     valid : dict of int to ndarray of bool
         Only of columns in which a NULL was ever stored.
     position : ndarray of uint64, shape (capacity,)
@@ -82,13 +81,13 @@ class Stored:
         inside = self.inside(scope, 0, self.n_rows)
         return self.n_rows if inside is None else int(np.count_nonzero(inside))
 
-    def _arrays(self) -> list[NDArray[Any]]:
-        own = [*map(_array_of, self.data.values()), *self.valid.values(), self.position]
-        return own if self.alive is None else [*own, self.alive]
-
-
-def _array_of(lane: Lane) -> NDArray[Any]:
-    return lane.numbers if isinstance(lane, Narrowed) else lane
+    def _parts(self, n_rows: int) -> list[tuple[NDArray[Any], int]]:
+        """Give all arrays, and how many bytes of each the first rows take."""
+        # Listed first, as whoever asks from another thread must not see it change.
+        lanes: list[Lane] = [*self.data.values(), *self.valid.values(), self.position]
+        if self.alive is not None:
+            lanes.append(self.alive)
+        return [part for lane in lanes for part in lane_parts(lane, n_rows)]
 
 
 class Still(Stored):
@@ -103,7 +102,7 @@ class Still(Stored):
         self.alive = segment.alive
         self.n_rows = segment.n_rows
         self.n_dead = segment.n_dead
-        self._ids = frozenset(map(id, self._arrays()))
+        self._ids = frozenset(id(array) for array, _ in self._parts(0))
 
     def has(self, array: NDArray[Any]) -> bool:
         """Say whether it shares an array."""
@@ -112,7 +111,7 @@ class Still(Stored):
 
     def array_bytes(self) -> dict[int, int]:
         """Give what its rows take in each array, by the array's id."""
-        return {id(array): array.itemsize * self.n_rows for array in self._arrays()}
+        return {id(array): n_bytes for array, n_bytes in self._parts(self.n_rows)}
 
     def close(self) -> None:
         """Let go of the arrays; the segment may write in them again."""
@@ -164,7 +163,7 @@ class Segment(Stored):
         segment._stills = ()
         return segment
 
-    def _lane(self, kind: DataType) -> Lane:
+    def _lane(self, kind: DataType) -> Narrowed | NDArray[Any]:
         """Give what holds a new column; what the values are is not known."""
         if can_narrow(kind):
             return Narrowed(np.empty(self.capacity, np.int8), 0, 1, PHYSICAL[kind])
@@ -178,7 +177,7 @@ class Segment(Stored):
 
     def array_ids(self) -> set[int]:
         """Give what its arrays are known by; good until one is replaced."""
-        return set(map(id, self._arrays()))
+        return {id(array) for array, _ in self._parts(0)}
 
     def _is_shared(self, array: NDArray[Any]) -> bool:
         return any(still is not None and still.has(array) for still in (each() for each in self._stills))
@@ -186,35 +185,36 @@ class Segment(Stored):
     @property
     def n_bytes(self) -> int:
         """What the rows take; pages that were never written take no memory."""
-        lanes = map(_array_of, list(self.data.values()))
-        per_row = sum(array.itemsize for array in lanes) + self.position.itemsize
-        per_row += len(self.valid) + (self.alive is not None)
-        return per_row * max(self.n_rows, self._n_touched)
+        return sum(n_bytes for _, n_bytes in self._parts(max(self.n_rows, self._n_touched)))
 
     def store(self, column_id: int, rows: I64 | slice, values: NDArray[Any], valid: Mask | None) -> None:
         """Write values of one column into rows that are in use or, as a slice, behind them."""
-        is_in_use = not isinstance(rows, slice)
         lane = self.data[column_id]
         if len(values) == 0:
             return
         if column_id in self.coded:
-            lane = self._widened(lane, int(values.max()))
+            lane = self._coded(column_id, rows, values, valid)
         elif isinstance(lane, Narrowed):
             lane, values = self._narrowed(column_id, lane, values, valid)
-        array = _array_of(lane)
-        if is_in_use and self._is_shared(array):
-            array = self._copied(array)
-            lane = lane.of(array) if isinstance(lane, Narrowed) else array
-        array[rows] = values
+        if isinstance(lane, Narrowed):
+            numbers = self._written(lane.numbers, rows, values)
+            lane = lane if numbers is lane.numbers else lane.of(numbers)
+        elif not isinstance(lane, Packed):
+            lane = self._written(lane, rows, values)
         self.data[column_id] = lane
         mask = self.valid.get(column_id)
         if mask is None:
             if valid is None or valid.all():
                 return
-            mask = self.valid[column_id] = np.ones(self.capacity, np.bool_)
-        elif is_in_use and self._is_shared(mask):
-            mask = self.valid[column_id] = self._copied(mask)
-        mask[rows] = True if valid is None else valid
+            mask = np.ones(self.capacity, np.bool_)
+        self.valid[column_id] = self._written(mask, rows, True if valid is None else valid)
+
+    def _written(self, array: NDArray[Any], rows: I64 | slice, values: Any) -> NDArray[Any]:
+        """Write into an array, or into a copy of one that a still shares."""
+        if not isinstance(rows, slice) and self._is_shared(array):
+            array = self._copied(array)
+        array[rows] = values
+        return array
 
     def _copied(self, array: NDArray[Any], dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
         """Give an array with the values of the rows in use; the others hold anything."""
@@ -222,11 +222,42 @@ class Segment(Stored):
         copied[: self.n_rows] = array[: self.n_rows]
         return copied
 
-    def _widened(self, lane: Lane, code: int) -> NDArray[Any]:
-        """Give the array of a column of codes, with room for one of them."""
-        array = _array_of(lane)
-        dtype = code_dtype(code + 1)
-        return self._copied(array, dtype) if dtype.itemsize > array.dtype.itemsize else array
+    def _coded(
+        self, column_id: int, rows: I64 | slice, codes: NDArray[Any], valid: Mask | None
+    ) -> Counted | NDArray[Any]:
+        """Give an array for a column of codes that has room for some, or a lane that has them already."""
+        lane = self.data[column_id]
+        if isinstance(lane, Counted):
+            if isinstance(rows, slice):
+                counted = lane.appended(self.n_rows, codes, valid)
+            else:
+                counted = lane.changed(rows, codes, valid, self.n_rows)
+            if counted is not None:
+                return counted
+            held = lane[: self.n_rows]
+            return self._copied(held, code_dtype(max(int(held.max(initial=0)), int(codes.max())) + 1))
+        assert not isinstance(lane, Packed)
+        dtype = code_dtype(int(codes.max()) + 1)
+        if dtype.itemsize <= lane.itemsize:
+            return lane
+        if isinstance(rows, slice):
+            known = self._known(column_id, valid, len(codes))
+            counted = Counted.of(np.append(lane[: self.n_rows], codes), known, self.capacity)
+            if counted is not None:
+                return counted
+        return self._copied(lane, dtype)
+
+    def _known(self, column_id: int, valid: Mask | None, n_more: int) -> Mask | None:
+        """Give which rows of a column are not NULL, those in use and some that come; None if all are."""
+        held = self.valid.get(column_id)
+        if held is None and valid is None:
+            return None
+        known = np.ones(self.n_rows + n_more, np.bool_)
+        if held is not None:
+            known[: self.n_rows] = held[: self.n_rows]
+        if valid is not None:
+            known[self.n_rows :] = valid
+        return known
 
     def _narrowed(
         self, column_id: int, lane: Narrowed, values: NDArray[Any], valid: Mask | None
@@ -249,9 +280,16 @@ class Segment(Stored):
 
     def recode(self, column_id: int, codes: NDArray[Any], dtype: np.dtype[Any]) -> None:
         """Put other codes in the place of a column's, one for each."""
-        recoded = np.empty(self.capacity, dtype)
-        recoded[: self.n_rows] = codes[self.data[column_id][: self.n_rows]]
-        self.data[column_id] = recoded
+        recoded = codes[self.data[column_id][: self.n_rows]]
+        self.data[column_id] = self._recoded(column_id, recoded, dtype)
+
+    def _recoded(self, column_id: int, codes: NDArray[Any], dtype: np.dtype[Any]) -> Lane:
+        """Give a lane with the codes of all rows in use."""
+        if dtype.itemsize > 1:
+            counted = Counted.of(codes, self._known(column_id, None, 0), self.capacity)
+            if counted is not None:
+                return counted
+        return self._copied(codes, dtype)
 
     def add_column(self, column_id: int, kind: DataType) -> None:
         """Take in a column that is NULL in every row."""
@@ -259,7 +297,7 @@ class Segment(Stored):
             self.coded.add(column_id)
         self._kinds[column_id] = kind
         lane = self.data[column_id] = self._lane(kind)
-        _array_of(lane)[: self.n_rows] = 0
+        (lane.numbers if isinstance(lane, Narrowed) else lane)[: self.n_rows] = 0
         self.valid[column_id] = np.zeros(self.capacity, np.bool_)
 
     def drop_column(self, column_id: int) -> None:
@@ -302,15 +340,20 @@ class Segment(Stored):
         if not self.n_dead:
             return
         kept = self.live_rows().nonzero()[0]
+        moved = {column_id: lane[kept] for column_id, lane in self.data.items() if isinstance(lane, Counted)}
         for column_id, lane in self.data.items():
-            array = self._compacted(_array_of(lane), kept)
-            self.data[column_id] = lane.of(array) if isinstance(lane, Narrowed) else array
+            if isinstance(lane, Narrowed):
+                self.data[column_id] = lane.of(self._compacted(lane.numbers, kept))
+            elif not isinstance(lane, Packed):
+                self.data[column_id] = self._compacted(lane, kept)
         for column_id, mask in self.valid.items():
             self.valid[column_id] = self._compacted(mask, kept)
         self.position = self._compacted(self.position, kept)
         self.alive = None
         self._n_touched = max(self._n_touched, self.n_rows)
         self.n_rows, self.n_dead = len(kept), 0
+        for column_id, codes in moved.items():
+            self.data[column_id] = self._recoded(column_id, codes, code_dtype(int(codes.max(initial=0)) + 1))
 
     def _compacted(self, array: NDArray[Any], kept: I64) -> NDArray[Any]:
         target = np.empty(self.capacity, array.dtype) if self._is_shared(array) else array
@@ -355,7 +398,7 @@ class Block:
 
     def _values(self, column_id: int) -> NDArray[Any]:
         lane = self.segment.data[column_id]
-        if self._kept is None or not isinstance(lane, Narrowed):
+        if self._kept is None or not isinstance(lane, Packed):
             return lane[self.start : self.stop]
         found = self._kept.get(column_id)
         if found is None:

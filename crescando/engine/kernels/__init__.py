@@ -8,7 +8,7 @@ in its place at any moment, also between two blocks of one scan.
 
 from __future__ import annotations
 
-from crescando.engine.kernels import coding, plain, posting, searching, texts
+from crescando.engine.kernels import coding, counting, plain, posting, searching, texts
 from crescando.engine.kernels.base import Kernels
 
 _PLAIN = Kernels(
@@ -31,6 +31,7 @@ _PLAIN = Kernels(
     add_lengths=plain.add_lengths,
     texts=texts.PLAIN,
     codes=coding.PLAIN,
+    counts=counting.PLAIN,
 )
 
 _active = _PLAIN

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crescando.engine.kernels.coding import CodeKernels
+from crescando.engine.kernels.counting import CountKernels
 from crescando.engine.kernels.texts import TextKernels
 
 I64 = NDArray[np.int64]
@@ -46,3 +47,4 @@ class Kernels(NamedTuple):
     add_lengths: Callable[[I64, NDArray[Any], I32], None]
     texts: TextKernels
     codes: CodeKernels
+    counts: CountKernels

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from crescando.engine.kernels.base import I32, I64, U64, Kernels, Mask
 from crescando.engine.kernels.coding_compiled import COMPILED as CODES
+from crescando.engine.kernels.counting_compiled import COMPILED as COUNTS
 from crescando.engine.kernels.lanes import LANES, put_aside, test_buckets, test_direct, test_hashed
 from crescando.engine.kernels.plain import GOLDEN, HASH_HIGH, HASH_LOW
 from crescando.engine.kernels.posting_compiled import post_direct
@@ -394,4 +395,5 @@ KERNELS = Kernels(
     add_lengths=add_lengths,
     texts=TEXTS,
     codes=CODES,
+    counts=COUNTS,
 )
