@@ -18,6 +18,7 @@ from crescando.engine.constants import Constants
 from crescando.engine.keys import I64, Mask
 from crescando.engine.operations import Members
 from crescando.engine.plan import Plan
+from crescando.engine.segment import Block
 from crescando.types import KeyRange, Scope
 
 U64 = NDArray[np.uint64]
@@ -57,7 +58,7 @@ class Coverage:
             blind = self._blind[arc] = self.arcs[self.scope, arc] == NONE
         return blind
 
-    def inside(self, operations: I64, arc: int, positions: U64, rows: I64) -> Mask | None:
+    def inside(self, operations: I64, arc: int, block: Block, rows: I64) -> Mask | None:
         """Give which pairs of an operation and a row of an arc are in scope, or None if all are.
 
         Parameters
@@ -65,13 +66,13 @@ class Coverage:
         operations : ndarray of int64, shape (n,)
             None of those that are `skipped`.
         arc : int
-        positions : ndarray of uint64
-            Of all rows.
+        block : Block
         rows : ndarray of int64, shape (n,)
+            Of the block.
         """
         if not self._is_cut[arc]:
             return None
-        return self.visible(operations, arc, positions[rows])
+        return self.visible(operations, arc, block.positions(rows))
 
     def visible(self, operations: I64, arcs: I64 | int, positions: U64) -> Mask | None:
         """Give which pairs of operation and row are in scope, or None if all are."""

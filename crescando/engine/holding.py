@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from crescando.engine.arcs import NONE, WHOLE, arc_of, cover_arc
 from crescando.engine.dictionary import Pool
 from crescando.engine.keys import I64
+from crescando.engine.placing import Placing
 from crescando.engine.segment import Block, Segment
 from crescando.engine.statement import PHYSICAL
 from crescando.engine.values import Value
@@ -44,6 +45,8 @@ class Holding:
         By column id.
     pools : dict of int to Pool
         Of those with texts; shared with whoever else has codes of them.
+    placing : Placing or None
+        What ring positions follow from.
 
     Attributes
     ----------
@@ -53,11 +56,16 @@ class Holding:
     """
 
     def __init__(
-        self, arcs: tuple[KeyRange, ...], types: dict[int, DataType], pools: dict[int, Pool]
+        self,
+        arcs: tuple[KeyRange, ...],
+        types: dict[int, DataType],
+        pools: dict[int, Pool],
+        placing: Placing | None,
     ) -> None:
         self._arcs = arcs
         self.types = types
         self.pools = pools
+        self._placing = placing
         self.segments: list[list[Segment]] = [[] for _ in arcs]
         self.n_compactions = 0
 
@@ -189,7 +197,7 @@ class Holding:
             for column_id, value in columns.items():
                 valid = None if value.valid is None else value.valid[source]
                 segment.store(column_id, target, value.data[source], valid)
-            segment.position[target] = positions[source]
+            segment.place(target, positions[source])
             segment.n_rows += count
             done += count
 
@@ -228,7 +236,7 @@ class Holding:
             return segments[-1]
         held = sum(segment.capacity for segment in segments)
         capacity = min(max(held, _power_above(n_rows), SEGMENT_ROWS_MIN), SEGMENT_ROWS_MAX)
-        segments.append(Segment(arc, capacity, self.types))
+        segments.append(Segment(arc, capacity, self.types, self._placing))
         return segments[-1]
 
     def compact_segments(self) -> None:
@@ -265,7 +273,8 @@ class Holding:
             while len(rows):
                 if not united or united[-1].n_rows == united[-1].capacity:
                     capacity = max(_power_above(left), SEGMENT_ROWS_MIN)
-                    united.append(Segment(last.arc, min(capacity, SEGMENT_ROWS_MAX), self.types))
+                    capacity = min(capacity, SEGMENT_ROWS_MAX)
+                    united.append(Segment(last.arc, capacity, self.types, self._placing))
                 count = united[-1].take_over(each, rows)
                 rows, left = rows[count:], left - count
         return [*(each for each in full if each not in moving), *united, last]

@@ -154,7 +154,7 @@ class Part:
         for index, found in self._search.reads.match(block, live, skipped):
             group = self._groups[index]
             assert group.coverage is not None
-            kept = group.coverage.inside(found.operations, arc, block.positions(), found.rows)
+            kept = group.coverage.inside(found.operations, arc, block, found.rows)
             if dirty is not None:
                 touched = dirty[found.rows]
                 self.found.add_read(index, found.pick(touched if kept is None else kept & touched))

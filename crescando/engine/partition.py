@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from crescando.engine import kernels
 from crescando.engine.heap import Texts
 from crescando.engine.kernels.texts import mix
+from crescando.engine.placing import Placing
 from crescando.engine.scaled import to_floats
 from crescando.engine.statement import PHYSICAL, Column, Scalar
 from crescando.errors import SpecError
@@ -61,15 +62,25 @@ def ring_positions(schema: TableSchema, column: Column) -> U64:
         raise SpecError(f"partition function version {partition.version} is not known")
     if column.type.is_textual:
         positions = _string_positions(partition, column)
-    elif isinstance(partition, HashPartition):
-        positions = _hash_words(canonical_words(column.type, column.values), partition.salt)
-    elif column.type.is_decimal:
-        positions = _spread_numbers(partition, to_floats(column.values, column.type.scale))
     else:
-        positions = _spread_numbers(partition, column.values)
+        positions = _number_positions(partition, column.type, column.values)
     if column.valid is not None:
         positions = np.where(column.valid, positions, np.uint64(0))
     return positions
+
+
+def _number_positions(partition: HashPartition | RangePartition, kind: DataType, values: NDArray[Any]) -> U64:
+    if isinstance(partition, HashPartition):
+        return _hash_words(canonical_words(kind, values), partition.salt)
+    return _spread_numbers(partition, to_floats(values, kind.scale) if kind.is_decimal else values)
+
+
+def placing(schema: TableSchema) -> Placing | None:
+    """Give how a table's rows are placed, or None if that takes longer than looking it up."""
+    key = schema.column(schema.partition_key)
+    if key.type.is_textual:
+        return None
+    return Placing(key.id, partial(_number_positions, schema.partition, key.type))
 
 
 def position_of(schema: TableSchema, value: Scalar) -> int:
@@ -119,7 +130,7 @@ def _seed(salt: int) -> np.uint64:
 
 
 def _hash_words(words: U64, salt: int) -> U64:
-    return mix(mix(words ^ _seed(salt)) + _GOLDEN)
+    return kernels.active().texts.hash_words(words, _seed(salt))
 
 
 def hash_list(texts: Texts, salt: int) -> U64:

@@ -286,7 +286,7 @@ class ScanPinnedRead:
                 # The width may be more than a position can be.
                 found.strips.append(np.zeros(len(rows), np.int64))
                 continue
-            at = block.positions()[rows] - np.uint64(self._range.low)
+            at = block.positions(rows) - np.uint64(self._range.low)
             found.strips.append((at // np.uint64(self._width)).astype(np.int64))
 
     # Giving.

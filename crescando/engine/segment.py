@@ -20,6 +20,7 @@ from crescando.engine.dictionary import Pool
 from crescando.engine.keys import I64, Mask
 from crescando.engine.narrowed import Narrowed, can_narrow, narrow
 from crescando.engine.packed import Lane, Packed, lane_parts
+from crescando.engine.placing import Placed, Placing
 from crescando.engine.statement import PHYSICAL
 from crescando.engine.values import Value
 from crescando.schema import DataType
@@ -45,22 +46,29 @@ class Stored:
         them, or `Counted`.
     valid : dict of int to ndarray of bool
         Only of columns in which a NULL was ever stored.
-    position : ndarray of uint64, shape (capacity,)
-        Ring positions.
     alive : ndarray of bool, shape (capacity,), or None
         None while no row is a tombstone.
     n_rows, n_dead : int
         Rows in use, and how many of them are tombstones.
     """
 
-    __slots__ = ("alive", "data", "n_dead", "n_rows", "position", "valid")
+    __slots__ = ("_placing", "_positions", "alive", "data", "n_dead", "n_rows", "valid")
 
     alive: Mask | None
     data: dict[int, Lane]
     n_dead: int
     n_rows: int
-    position: U64
     valid: dict[int, Mask]
+    _placing: Placing | None
+    _positions: U64 | None
+
+    @property
+    def position(self) -> Lane:
+        """Ring positions; shape (capacity,)."""
+        if self._positions is not None:
+            return self._positions
+        assert self._placing is not None
+        return Placed(self.data[self._placing.column_id], self._placing.positions)
 
     def live_rows(self) -> Mask:
         """Give which rows live; shape (n_rows,)."""
@@ -84,10 +92,8 @@ class Stored:
     def _parts(self, n_rows: int) -> list[tuple[NDArray[Any], int]]:
         """Give all arrays, and how many bytes of each the first rows take."""
         # Listed first, as whoever asks from another thread must not see it change.
-        lanes: list[Lane] = [*self.data.values(), *self.valid.values(), self.position]
-        if self.alive is not None:
-            lanes.append(self.alive)
-        return [part for lane in lanes for part in lane_parts(lane, n_rows)]
+        lanes: list[Lane | None] = [*self.data.values(), *self.valid.values(), self._positions, self.alive]
+        return [part for lane in lanes if lane is not None for part in lane_parts(lane, n_rows)]
 
 
 class Still(Stored):
@@ -98,7 +104,7 @@ class Still(Stored):
     def __init__(self, segment: Segment) -> None:
         self.data = dict(segment.data)
         self.valid = dict(segment.valid)
-        self.position = segment.position
+        self._placing, self._positions = segment._placing, segment._positions
         self.alive = segment.alive
         self.n_rows = segment.n_rows
         self.n_dead = segment.n_dead
@@ -116,13 +122,21 @@ class Still(Stored):
     def close(self) -> None:
         """Let go of the arrays; the segment may write in them again."""
         self.data, self.valid, self.alive = {}, {}, None
-        self.position = np.zeros(0, np.uint64)
+        self._positions = np.zeros(0, np.uint64)
         self.n_rows = self.n_dead = 0
         self._ids = frozenset()
 
 
 class Segment(Stored):
     """Some rows of one arc, column by column; further attributes are those of `Stored`.
+
+    Parameters
+    ----------
+    arc, capacity : int
+    types : dict of int to DataType
+        By column id.
+    placing : Placing, optional
+        What ring positions follow from, as long as they do.
 
     Attributes
     ----------
@@ -135,7 +149,9 @@ class Segment(Stored):
 
     __slots__ = ("_kinds", "_n_touched", "_stills", "arc", "capacity", "coded")
 
-    def __init__(self, arc: int, capacity: int, types: dict[int, DataType]) -> None:
+    def __init__(
+        self, arc: int, capacity: int, types: dict[int, DataType], placing: Placing | None = None
+    ) -> None:
         self.arc = arc
         self.capacity = capacity
         # All are as narrow as they can be and widened by the first that does not fit; see `store`.
@@ -143,7 +159,8 @@ class Segment(Stored):
         self._kinds = dict(types)
         self.coded = {key for key, kind in types.items() if kind.is_textual}
         self.valid = {}
-        self.position = np.empty(capacity, np.uint64)
+        self._placing = placing
+        self._positions = np.empty(capacity, np.uint64) if placing is None else None
         self.alive = None
         self.n_rows = 0
         self.n_dead = 0
@@ -157,7 +174,8 @@ class Segment(Stored):
         segment.arc = arc
         segment.capacity = segment.n_rows = segment._n_touched = still.n_rows
         segment.data, segment.valid = still.data, still.valid
-        segment.position, segment.alive, segment.n_dead = still.position, still.alive, still.n_dead
+        segment._placing, segment._positions = still._placing, still._positions
+        segment.alive, segment.n_dead = still.alive, still.n_dead
         segment.coded = coded
         segment._kinds = {}
         segment._stills = ()
@@ -208,6 +226,16 @@ class Segment(Stored):
                 return
             mask = np.ones(self.capacity, np.bool_)
         self.valid[column_id] = self._written(mask, rows, True if valid is None else valid)
+
+    def place(self, target: slice, positions: U64) -> None:
+        """Write ring positions of rows behind those in use, which have their keys already."""
+        if self._positions is None:
+            if bool((self.position[target] == positions).all()):
+                return
+            held = self.position[: self.n_rows]
+            self._positions = np.empty(self.capacity, np.uint64)
+            self._positions[: self.n_rows] = held
+        self._positions[target] = positions
 
     def _written(self, array: NDArray[Any], rows: I64 | slice, values: Any) -> NDArray[Any]:
         """Write into an array, or into a copy of one that a still shares."""
@@ -326,7 +354,7 @@ class Segment(Stored):
         for column_id, array in other.data.items():
             mask = other.valid.get(column_id)
             self.store(column_id, target, array[source], None if mask is None else mask[source])
-        self.position[target] = other.position[source]
+        self.place(target, other.position[source])
         self.n_rows += len(some)
         return len(some)
 
@@ -348,7 +376,8 @@ class Segment(Stored):
                 self.data[column_id] = self._compacted(lane, kept)
         for column_id, mask in self.valid.items():
             self.valid[column_id] = self._compacted(mask, kept)
-        self.position = self._compacted(self.position, kept)
+        if self._positions is not None:
+            self._positions = self._compacted(self._positions, kept)
         self.alive = None
         self._n_touched = max(self._n_touched, self.n_rows)
         self.n_rows, self.n_dead = len(kept), 0
@@ -417,9 +446,10 @@ class Block:
             self.pools.get(column_id),
         )
 
-    def positions(self) -> U64:
-        """Give the ring positions; shape (n_rows,)."""
-        return self.segment.position[self.start : self.stop]
+    def positions(self, rows: I64 | None = None) -> U64:
+        """Give the ring positions of some rows, or of all."""
+        at = slice(self.start, self.stop) if rows is None else rows + self.start
+        return self.segment.position[at]
 
     def live(self) -> Mask | None:
         """Give which rows live, or None if all do."""

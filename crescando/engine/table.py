@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from crescando.engine.dictionary import Pool
 from crescando.engine.holding import Holding
 from crescando.engine.keys import I64, Mask
+from crescando.engine.partition import placing
 from crescando.engine.segment import Block, Segment, Still, code_dtype
 from crescando.engine.values import Value, new_pool
 from crescando.errors import InvariantError
@@ -64,7 +65,7 @@ class Hidden(Holding):
         if not table.schema.primary_key:
             types |= dict.fromkeys(table.key_ids, DataType.INT64)
         types |= dict.fromkeys((STAGED_PART, STAGED_ROW), DataType.INT64)
-        super().__init__(table.arcs, types, table.pools)
+        super().__init__(table.arcs, types, table.pools, placing(table.schema))
         self.is_sealed = False
         self.chunks: set[tuple[int, int]] = set()
 
@@ -129,7 +130,7 @@ class Table(Holding):
         if not schema.primary_key:
             types[HIDDEN_POSITION] = types[HIDDEN_ORDINAL] = DataType.INT64
         pools = {c.id: _pool(c.id, c.type, kin) for c in schema.columns if c.type.is_textual}
-        super().__init__(arcs, types, pools)
+        super().__init__(arcs, types, pools, placing(schema))
         self.key_ids = key_ids(schema)
         self.hidden: dict[str, Hidden] = {}
         self.n_collections = 0

@@ -72,6 +72,11 @@ def load_prefixes(heap: U8, starts: I64, lengths: I64) -> U64:
     return load_words(heap, starts, lengths).byteswap()
 
 
+def hash_words(words: U64, seed: np.uint64) -> U64:
+    """Hash 64-bit words."""
+    return mix(mix(words ^ seed) + _GOLDEN)
+
+
 def hash_slices(heap: U8, starts: I64, lengths: I64, seed: np.uint64) -> U64:
     """Hash slices in words of eight bytes, zero padded, with the length mixed in first."""
     state = mix(lengths.astype(np.uint64) + _GOLDEN ^ seed)
@@ -430,6 +435,7 @@ def _unsettled(begins: Mask, places: I64, longer: Mask) -> tuple[I64, I64]:
 class TextKernels(NamedTuple):
     """A set of these functions, of which the compiled ones have their own."""
 
+    hash_words: Callable[[U64, np.uint64], U64]
     hash_slices: Callable[[U8, I64, I64, np.uint64], U64]
     fingerprint_slices: Callable[[U8, I64, I64], U64]
     equal_slices: Callable[[U8, I64, I64, U8, I64, I64], Mask]
@@ -443,6 +449,7 @@ class TextKernels(NamedTuple):
 
 
 PLAIN = TextKernels(
+    hash_words,
     hash_slices,
     fingerprint_slices,
     equal_slices,

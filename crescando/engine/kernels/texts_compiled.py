@@ -77,6 +77,15 @@ def _same(left: Any, a: Any, right: Any, b: Any, length: Any) -> Any:
     )
 
 
+@compiled(types.uint64[::1](_WORDS, types.uint64))
+def hash_words(words: U64, seed: np.uint64) -> U64:
+    """Hash words; see `texts.hash_words`."""
+    hashes = np.empty(words.size, np.uint64)
+    for row in range(words.size):
+        hashes[row] = _mix(_mix(words[row] ^ seed) + _GOLDEN)
+    return hashes
+
+
 @compiled(types.uint64[::1](_BYTES, _INTS, _INTS, types.uint64))
 def hash_slices(heap: U8, starts: I64, lengths: I64, seed: np.uint64) -> U64:
     """Hash slices; see `texts.hash_slices`."""
@@ -432,6 +441,7 @@ def renumber(codes: I32, n_texts: int) -> I64:
 
 
 COMPILED = TextKernels(
+    hash_words,
     hash_slices,
     fingerprint_slices,
     equal_slices,
