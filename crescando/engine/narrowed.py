@@ -1,10 +1,11 @@
-"""Whole numbers of a segment in fewer bytes than their type has.
+"""Numbers of a segment in fewer bytes than their type has.
 
 Rules of the file: a value is ``base + scale * number`` for a narrower number, and is given
 as its type has it by whoever indexes: nobody else knows how it lies in memory. `base` and
 `scale` are chosen by the values that come first and say nothing about others: those
 that do not fit have the column written anew, in wider numbers at least, so that this
-happens a few times at most. Sums wrap round as numbers of the type do.
+happens a few times at most. Sums wrap round as numbers of the type do. Of floats it is the nearest one to
+a narrower number divided by a power of ten, bit by bit, which amounts of money are.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from crescando.engine import kernels
 from crescando.engine.keys import Mask
 from crescando.engine.packed import Packed
+from crescando.engine.statement import PHYSICAL
 from crescando.schema import DataType
 
 Numbers = NDArray[np.signedinteger[Any]]
@@ -25,6 +27,9 @@ _NARROW = tuple(map(np.dtype, (np.int8, np.int16, np.int32)))
 
 _SCALES = (60_000_000, 1_000_000, 1_000, 1)
 """Microseconds in what instants are mostly whole of; each divides the one before."""
+
+_DIVISORS = (-1, -10, -100, -1_000, -10_000)
+"""Scales of floats: what numbers are divided by, negated."""
 
 
 class Narrowed(Packed):
@@ -53,7 +58,10 @@ class Narrowed(Packed):
 
     def widen(self, numbers: Numbers, into: NDArray[Any]) -> None:
         """Write the values that some numbers stand for."""
-        kernels.active().widen(numbers, self.base, self.scale, into)
+        if self.scale < 0:
+            kernels.active().divide(numbers, -self.scale, into)
+        else:
+            kernels.active().widen(numbers, self.base, self.scale, into)
 
     def parts(self, n_rows: int) -> list[tuple[NDArray[Any], int]]:
         """Give the array that it lies in; see `Packed.parts`."""
@@ -71,21 +79,47 @@ class Narrowed(Packed):
 def _encode(
     values: NDArray[Any], valid: Mask | None, base: int, scale: int, narrow: np.dtype[Any]
 ) -> Numbers | None:
+    numbers: Numbers
     offsets = values - values.dtype.type(base) if base else values
     if valid is not None:
         offsets = np.where(valid, offsets, values.dtype.type(0))
+    if scale < 0:
+        with np.errstate(invalid="ignore", over="ignore"):
+            numbers = np.rint(offsets * -scale).astype(narrow)
+        # By their bits, since zeros have two signs and NaN is no number.
+        shown = _divided(numbers, scale)
+        return numbers if bool((shown.view(np.int64) == offsets.view(np.int64)).all()) else None
     counted = offsets // values.dtype.type(scale) if scale != 1 else offsets
-    numbers: Numbers = counted.astype(narrow)
+    numbers = counted.astype(narrow)
     again = numbers * values.dtype.type(scale) if scale != 1 else numbers
     return numbers if bool((again == offsets).all()) else None
 
 
+def _divided(numbers: Numbers, scale: int) -> NDArray[np.float64]:
+    values = np.empty(len(numbers), np.float64)
+    kernels.active().divide(numbers, -scale, values)
+    return values
+
+
 def can_narrow(kind: DataType) -> bool:
-    """Say whether values of a type are whole numbers of more than one byte."""
-    return kind in _WHOLE or kind.is_decimal
+    """Say whether values of a type may lie in fewer bytes."""
+    return kind in _WIDE or kind.is_decimal
 
 
-_WHOLE = (DataType.INT16, DataType.INT32, DataType.INT64, DataType.DATE, DataType.TIMESTAMP)
+_WIDE = (
+    DataType.INT16,
+    DataType.INT32,
+    DataType.INT64,
+    DataType.DATE,
+    DataType.TIMESTAMP,
+    DataType.FLOAT64,
+)
+
+
+def unknown(kind: DataType, capacity: int) -> Narrowed:
+    """Give a lane for values of which nothing is known yet."""
+    scale = _DIVISORS[0] if kind is DataType.FLOAT64 else 1
+    return Narrowed(np.empty(capacity, np.int8), 0, scale, PHYSICAL[kind])
 
 
 def narrow(
@@ -120,7 +154,8 @@ def narrow(
         (base, scales), least = _form(kind, values, valid), 1
     else:
         base, least = before.base, before.numbers.dtype.itemsize
-        scales = _SCALES[_SCALES.index(before.scale) :]
+        every = _SCALES if before.scale > 0 else _DIVISORS
+        scales = every[every.index(before.scale) :]
     for scale in scales:
         for dtype in _NARROW:
             if dtype.itemsize < least or dtype.itemsize >= values.dtype.itemsize:
@@ -139,7 +174,11 @@ def _form(kind: DataType, values: NDArray[Any], valid: Mask | None) -> tuple[int
     """Give a base amid values, and the scales to be tried."""
     known = values if valid is None else values[valid]
     if len(known) == 0:
-        return 0, (1,)
+        return 0, (_DIVISORS[:1] if kind is DataType.FLOAT64 else (1,))
+    if kind is DataType.FLOAT64:
+        with np.errstate(invalid="ignore", over="ignore"):
+            fits = [bool((np.rint(known * -scale) / -scale == known).all()) for scale in _DIVISORS]
+        return 0, (_DIVISORS[fits.index(True) :] if any(fits) else ())
     low, high = int(known.min()), int(known.max())
     if kind is DataType.TIMESTAMP:
         step = next(scale for scale in _SCALES if bool(((known - known.dtype.type(low)) % scale == 0).all()))

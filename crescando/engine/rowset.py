@@ -54,7 +54,7 @@ class _Piece:
     block: Block | None = None
     rows: I64 | None = None
 
-    def column(self, output: int, column_id: int) -> tuple[Lane, Mask | None, Pool | None]:
+    def column(self, output: int, column_id: int) -> tuple[Lane, Lane | None, Pool | None]:
         """Give a column among the outputs: data, where they are valid, and the pool; at `rows`, if any."""
         if self.block is None:
             value = self.values[output]

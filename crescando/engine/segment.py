@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crescando.engine.arcs import lie_in
+from crescando.engine.bits import Bits
 from crescando.engine.counted import Counted
 from crescando.engine.dictionary import Pool
 from crescando.engine.keys import I64, Mask
-from crescando.engine.narrowed import Narrowed, can_narrow, narrow
+from crescando.engine.narrowed import Narrowed, can_narrow, narrow, unknown
 from crescando.engine.packed import Lane, Packed, lane_parts
 from crescando.engine.placing import Placed, Placing
 from crescando.engine.statement import PHYSICAL
@@ -44,7 +45,7 @@ class Stored:
     data : dict of int to Lane, shape (capacity,)
         Physical values by column id, as they are or `Narrowed`; codes in the narrowest type that holds
         them, or `Counted`.
-    valid : dict of int to ndarray of bool
+    valid : dict of int to Bits
         Only of columns in which a NULL was ever stored.
     alive : ndarray of bool, shape (capacity,), or None
         None while no row is a tombstone.
@@ -58,7 +59,7 @@ class Stored:
     data: dict[int, Lane]
     n_dead: int
     n_rows: int
-    valid: dict[int, Mask]
+    valid: dict[int, Bits]
     _placing: Placing | None
     _positions: U64 | None
 
@@ -184,7 +185,7 @@ class Segment(Stored):
     def _lane(self, kind: DataType) -> Narrowed | NDArray[Any]:
         """Give what holds a new column; what the values are is not known."""
         if can_narrow(kind):
-            return Narrowed(np.empty(self.capacity, np.int8), 0, 1, PHYSICAL[kind])
+            return unknown(kind, self.capacity)
         return np.empty(self.capacity, np.uint8 if kind.is_textual else PHYSICAL[kind])
 
     def still(self) -> Still:
@@ -220,12 +221,15 @@ class Segment(Stored):
         elif not isinstance(lane, Packed):
             lane = self._written(lane, rows, values)
         self.data[column_id] = lane
-        mask = self.valid.get(column_id)
-        if mask is None:
+        bits = self.valid.get(column_id)
+        if bits is None:
             if valid is None or valid.all():
                 return
-            mask = np.ones(self.capacity, np.bool_)
-        self.valid[column_id] = self._written(mask, rows, True if valid is None else valid)
+            bits = Bits.of(self.capacity, True)
+        elif not isinstance(rows, slice) and self._is_shared(bits.packed):
+            bits = Bits(bits.packed.copy())
+        bits.put(rows, valid)
+        self.valid[column_id] = bits
 
     def place(self, target: slice, positions: U64) -> None:
         """Write ring positions of rows behind those in use, which have their keys already."""
@@ -326,7 +330,7 @@ class Segment(Stored):
         self._kinds[column_id] = kind
         lane = self.data[column_id] = self._lane(kind)
         (lane.numbers if isinstance(lane, Narrowed) else lane)[: self.n_rows] = 0
-        self.valid[column_id] = np.zeros(self.capacity, np.bool_)
+        self.valid[column_id] = Bits.of(self.capacity, False)
 
     def drop_column(self, column_id: int) -> None:
         """Forget a column and its values."""
@@ -374,8 +378,11 @@ class Segment(Stored):
                 self.data[column_id] = lane.of(self._compacted(lane.numbers, kept))
             elif not isinstance(lane, Packed):
                 self.data[column_id] = self._compacted(lane, kept)
-        for column_id, mask in self.valid.items():
-            self.valid[column_id] = self._compacted(mask, kept)
+        for column_id, bits in self.valid.items():
+            valid = bits[kept]
+            if self._is_shared(bits.packed):
+                bits = self.valid[column_id] = Bits.of(self.capacity, True)
+            bits.put(slice(0, len(kept)), valid)
         if self._positions is not None:
             self._positions = self._compacted(self._positions, kept)
         self.alive = None
@@ -403,7 +410,7 @@ class Block:
         self.stop = stop
         self.types = types
         self.pools = pools
-        self._kept: dict[int, NDArray[Any]] | None = None
+        self._kept: dict[Packed, NDArray[Any]] | None = None
 
     def keep(self, is_kept: bool) -> None:
         """Keep columns that are worked out, for those who ask again; or forget them, before rows change."""
@@ -419,19 +426,18 @@ class Block:
         valid = self.segment.valid.get(column_id)
         return Value(
             self.types[column_id],
-            self._values(column_id),
-            None if valid is None else valid[self.start : self.stop],
+            self._whole(self.segment.data[column_id]),
+            None if valid is None else self._whole(valid),
             None,
             self.pools.get(column_id),
         )
 
-    def _values(self, column_id: int) -> NDArray[Any]:
-        lane = self.segment.data[column_id]
+    def _whole(self, lane: Lane) -> NDArray[Any]:
         if self._kept is None or not isinstance(lane, Packed):
             return lane[self.start : self.stop]
-        found = self._kept.get(column_id)
+        found = self._kept.get(lane)
         if found is None:
-            found = self._kept[column_id] = lane[self.start : self.stop]
+            found = self._kept[lane] = lane[self.start : self.stop]
         return found
 
     def take(self, column_id: int, rows: NDArray[Any]) -> Value:

@@ -158,7 +158,7 @@ def test_texts_that_are_new_take_a_fifth_of_a_byte() -> None:
     segment = _stored(n, codes, valid)
 
     assert isinstance(segment.data[1], Counted)
-    assert segment.n_bytes == 8 * n + n + n // 64 * 12 + 8 * int(is_old.sum())
+    assert segment.n_bytes == 8 * n + n // 8 + n // 64 * 12 + 8 * int(is_old.sum())
     assert np.where(valid, segment.data[1][:n], 0).tolist() == np.where(valid, codes, 0).tolist()
 
 

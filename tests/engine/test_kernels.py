@@ -229,6 +229,16 @@ def test_numbers_are_widened_alike(narrow: str, wide: str, scale: int) -> None:
         assert int(values[3]) == wrapped
 
 
+@pytest.mark.parametrize("divisor", [1, 10, 10_000])
+@pytest.mark.parametrize("kind", ["int8", "int16", "int32", "int64"])
+def test_numbers_are_divided_alike(kind: str, divisor: int) -> None:
+    numbers = _keys(np.random.default_rng(divisor), np.dtype(kind), 700)
+    _same("divide", numbers, divisor, np.zeros(700))
+    values = np.zeros(700)
+    plain.divide(numbers, divisor, values)
+    assert values.tolist() == [float(int(number)) / divisor for number in numbers]
+
+
 @pytest.mark.parametrize("n_codes", [1, 3, 200, 5_000, 3_000_000])
 @pytest.mark.parametrize("seed", range(4))
 def test_codes_are_numbered_alike(n_codes: int, seed: int) -> None:

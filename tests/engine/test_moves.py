@@ -96,7 +96,7 @@ def nulls_in_place(patch: pytest.MonkeyPatch) -> None:
     is_shared = Segment._is_shared
 
     def planted(self: Segment, array: Any) -> bool:
-        return not any(array is mask for mask in self.valid.values()) and is_shared(self, array)
+        return not any(array is bits.packed for bits in self.valid.values()) and is_shared(self, array)
 
     patch.setattr(Segment, "_is_shared", planted)
 

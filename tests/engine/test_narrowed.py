@@ -1,4 +1,4 @@
-"""Whole numbers in fewer bytes: whatever comes, in whatever order, is given back as it was."""
+"""Numbers in fewer bytes: whatever comes, in whatever order, is given back as it was."""
 
 from __future__ import annotations
 
@@ -101,9 +101,70 @@ def test_values_lie_in_as_few_bytes_as_hold_them(kind: DataType, values: Any, n_
     lane = segment.data[1]
 
     assert lane[1 : len(values)].tolist() == values[1:].tolist()
-    per_row = 9 + (PHYSICAL[kind].itemsize if n_bytes is None else n_bytes)
-    assert segment.n_bytes == per_row * len(values)
+    per_row = 8 + (PHYSICAL[kind].itemsize if n_bytes is None else n_bytes)
+    assert segment.n_bytes == per_row * len(values) + -(-len(values) // 8)
     assert isinstance(lane, Narrowed) is (n_bytes is not None)
+
+
+@pytest.mark.parametrize(
+    ("values", "n_bytes"),
+    [
+        (np.arange(-100, 100) / 100, 1),
+        (np.arange(20_000) / 10, 2),
+        (np.round(np.random.default_rng(1).random(500) * 6_000, 2), 4),
+        (np.round(np.random.default_rng(1).random(500) * 9, 4), 4),
+        (np.arange(50) * 1e9, 8),
+        (np.arange(50) / 3, 8),
+        (np.array([1.5, np.nan]), 8),
+        (np.array([1.5, np.inf, -np.inf]), 8),
+        (np.array([0.0, -0.0]), 8),
+        (np.array([1e300, 5e-324]), 8),
+    ],
+)
+def test_floats_that_are_decimals_lie_in_fewer_bytes(values: Any, n_bytes: int) -> None:
+    segment = Segment(0, len(values), {1: DataType.FLOAT64})
+
+    segment.store(1, slice(0, len(values)), values, None)
+    segment.n_rows = len(values)
+
+    lane = segment.data[1]
+    rows = np.arange(len(values))[::-1]
+    assert lane[: len(values)].view(np.int64).tolist() == values.view(np.int64).tolist()
+    assert lane[rows].view(np.int64).tolist() == values[rows].view(np.int64).tolist()
+    assert segment.n_bytes == (8 + n_bytes) * len(values)
+
+
+def test_floats_are_given_back_bit_by_bit_in_whatever_order_they_come() -> None:
+    rng = np.random.default_rng(2)
+    kinds = [
+        lambda n: rng.integers(-9, 9, n) / 1,
+        lambda n: np.round(rng.random(n) * 90, 1),
+        lambda n: np.round(rng.random(n) * 1e4, 2),
+        lambda n: np.round(rng.random(n) * 1e4, 4),
+        lambda n: rng.random(n) * 10.0 ** rng.integers(-300, 300, n),
+        lambda n: rng.choice([0.0, -0.0, np.nan, np.inf, -np.inf], n),
+    ]
+    forms = set()
+    for turn in range(200):
+        segment = Segment(0, CAPACITY, {1: DataType.FLOAT64})
+        model, known = np.zeros(0), np.zeros(0, np.bool_)
+        for _ in range(6):
+            values = np.concatenate([kinds[rng.integers(0, 1 + turn % 6)](2) for _ in range(4)])
+            valid = rng.random(8) < 0.8
+            if len(model) >= 8 and rng.random() < 0.4:
+                rows = rng.permutation(len(model))[:8]
+                segment.store(1, rows, values, valid)
+                model, known = model.copy(), known.copy()
+                model[rows], known[rows] = values, valid
+            else:
+                segment.store(1, slice(len(model), len(model) + 8), values, valid)
+                segment.n_rows += 8
+                model, known = np.append(model, values), np.append(known, valid)
+            shown = segment.data[1][: len(model)]
+            assert shown[known].view(np.int64).tolist() == model[known].view(np.int64).tolist()
+            lane = segment.data[1]
+            forms.add((lane.numbers.itemsize, lane.scale) if isinstance(lane, Narrowed) else None)
+    assert len(forms) > 6
 
 
 def test_a_column_is_written_anew_a_few_times_only() -> None:

@@ -42,6 +42,8 @@ class Kernels(NamedTuple):
     search_order: Callable[[U8, NDArray[Any], I32, U64, U8, I64, I64, Mask], tuple[I64, I64]]
     group_places: Callable[[I64, int], tuple[I64, I64]]
     scatter: Callable[[Physical, I64, Physical, I64], None]
+    take_bits: Callable[[U8, I64], Mask]
+    divide: Callable[[Physical, int, NDArray[np.float64]], None]
     widen: Callable[[Physical, int, int, Physical], None]
     number_codes: Callable[[I32, int], tuple[I32, I32]]
     add_lengths: Callable[[I64, NDArray[Any], I32], None]

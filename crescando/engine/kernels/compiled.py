@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from crescando.engine.kernels.base import I32, I64, U64, Kernels, Mask
+from crescando.engine.kernels.base import I32, I64, U8, U64, Kernels, Mask
 from crescando.engine.kernels.coding_compiled import COMPILED as CODES
 from crescando.engine.kernels.counting_compiled import COMPILED as COUNTS
 from crescando.engine.kernels.lanes import LANES, put_aside, test_buckets, test_direct, test_hashed
@@ -312,6 +312,15 @@ def scatter(into: NDArray[Any], places: I64, data: NDArray[Any], rows: I64) -> N
         into[places[i]] = data[rows[i]]
 
 
+@_compile(["boolean[::1](uint8[::1], int64[::1])"])
+def take_bits(packed: U8, rows: I64) -> Mask:
+    """Give some bits; see `plain.take_bits`."""
+    bits = np.empty(rows.size, np.bool_)
+    for i in range(rows.size):
+        bits[i] = (packed[rows[i] >> 3] >> np.uint8(rows[i] & 7)) & 1
+    return bits
+
+
 _SIGNED = ("int8", "int16", "int32", "int64")
 
 
@@ -326,6 +335,14 @@ def widen(numbers: NDArray[Any], base: int, scale: int, into: NDArray[Any]) -> N
     """Give numbers as the values they stand for; see `plain.widen`."""
     for i in range(numbers.size):
         into[i] = np.int64(numbers[i]) * scale + base
+
+
+@_compile([f"void({kind}[::1], int64, float64[::1])" for kind in _SIGNED])
+def divide(numbers: NDArray[Any], divisor: int, into: NDArray[np.float64]) -> None:
+    """Give numbers divided by another one; see `plain.divide`."""
+    by = np.float64(divisor)
+    for i in range(numbers.size):
+        into[i] = np.float64(numbers[i]) / by
 
 
 @_compile(["UniTuple(int32[::1], 2)(int32[::1], int64)"])
@@ -390,6 +407,8 @@ KERNELS = Kernels(
     search_order=search_order,
     group_places=group_places,
     scatter=scatter,
+    divide=divide,
+    take_bits=take_bits,
     widen=widen,
     number_codes=number_codes,
     add_lengths=add_lengths,

@@ -300,6 +300,18 @@ def scatter(into: NDArray[Any], places: I64, data: NDArray[Any], rows: I64) -> N
     into[places] = data[rows]
 
 
+def divide(numbers: NDArray[Any], divisor: int, into: NDArray[np.float64]) -> None:
+    """Give numbers divided by another one, each rounded once."""
+    np.copyto(into, numbers)
+    into /= divisor
+
+
+def take_bits(packed: NDArray[np.uint8], rows: I64) -> Mask:
+    """Give some of the bits that lie in bytes, the first one lowest."""
+    bits: Mask = (packed[rows >> 3] >> (rows & 7).astype(np.uint8) & np.uint8(1)).view(np.bool_)
+    return bits
+
+
 def widen(numbers: NDArray[Any], base: int, scale: int, into: NDArray[Any]) -> None:
     """Give numbers as the values they stand for, ``base + scale * number``.
 
