@@ -14,7 +14,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from crescando.engine import kernels
 from crescando.engine.keys import I64
 from crescando.engine.statement import PHYSICAL
 from crescando.engine.values import Value
@@ -62,7 +61,7 @@ def weights(values: Sequence[Value], n_rows: int) -> I64:
             codes = np.ascontiguousarray(value.data, np.int32)
             if value.valid is not None:
                 codes = np.where(value.valid, codes, np.int32(-1))
-            kernels.active().add_lengths(weight, value.pool.texts.offsets, codes)
+            value.pool.add_lengths(weight, codes)
     return weight
 
 

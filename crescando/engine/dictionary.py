@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crescando.engine import kernels
-from crescando.engine.heap import NARROW_BYTES, Text, Texts
+from crescando.engine.heap import NARROW_BYTES, Text, Texts, narrowed, offsets_of
+from crescando.engine.kernels.borders import LENGTH_MAX, end_of, group_bytes, note_texts
 from crescando.engine.kernels.texts import HEAP_ROOM, load_prefixes, sort_slices
 from crescando.engine.pages import fresh_array
 from crescando.errors import InvariantError
@@ -33,7 +34,8 @@ CODES_MAX = (1 << 31) - 1
 """Codes are int32."""
 
 DECODED_MAX = 4_096
-"""A pool of so few texts keeps them as Python objects, once they were asked for."""
+"""A pool of so few texts keeps them as Python objects, once they were asked for; larger ones have
+their borders in groups."""
 
 _SPARE = 8
 """Arrays that must grow become so many times as large as is wanted."""
@@ -112,16 +114,48 @@ class Pool:
     @property
     def texts(self) -> Texts:
         """All texts by code, as they are now."""
-        if self._texts is None:
-            stop = int(self._offsets[self._n_texts])
-            self._texts = Texts(self._heap[:stop], self._offsets[: self._n_texts + 1], self.binary)
+        if self._texts is not None:
+            return self._texts
+        heap = self._heap[: self._end]
+        if self._offsets.dtype == np.uint8:
+            # Not kept, as it takes several times as much.
+            _, lengths = self._slices(np.arange(self._n_texts))
+            return Texts(heap, offsets_of(lengths), self.binary)
+        self._texts = Texts(heap, self._offsets[: self._n_texts + 1], self.binary)
         return self._texts
+
+    @property
+    def _end(self) -> int:
+        """Where in the heap the next text will begin."""
+        return end_of(self._offsets, self._n_texts)
+
+    def take(self, codes: NDArray[Any]) -> Texts:
+        """Give the texts of some codes, copied."""
+        if self._texts is not None or self._offsets.dtype != np.uint8:
+            return self.texts.take(codes)
+        places = np.ascontiguousarray(codes, np.int64)
+        heap, borders = kernels.active().texts.take_slices(self._heap, self._offsets, places)
+        return Texts(heap, narrowed(borders), self.binary)
+
+    def slices(self, codes: NDArray[Any]) -> tuple[U8, I64, I64]:
+        """Give the bytes of all texts, and where some of these begin and how long they are."""
+        return self._heap, *self._slices(codes)
+
+    def add_lengths(self, weight: I64, codes: I32) -> None:
+        """Add what texts take, in bytes, to what is given for each code; of none where it is below 0."""
+        kernels.active().add_lengths(weight, self._offsets, codes)
+
+    @property
+    def text_bytes(self) -> int:
+        """What the texts alone would take, each with where it begins."""
+        return self._end + 4 * self._n_texts
 
     @property
     def n_bytes(self) -> int:
         """What the pool takes in memory: texts, hash table and order as far as they are used."""
         n = self._n_texts
-        used = int(self._offsets[n]) + n * self._offsets.itemsize
+        is_grouped = self._offsets.dtype == np.uint8
+        used = self._end + (group_bytes(n) if is_grouped else n * self._offsets.itemsize)
         order = (*self._sorted, self._ranks)
         return used + self._table.nbytes + sum(array.nbytes for array in order)
 
@@ -167,16 +201,13 @@ class Pool:
 
     def _slices(self, codes: NDArray[Any]) -> tuple[I64, I64]:
         """Give starts and lengths of some texts."""
-        wide = codes.astype(np.int64, copy=False)
-        starts = self._offsets[wide].astype(np.int64)
-        return starts, self._offsets[wide + 1].astype(np.int64) - starts
+        return kernels.active().texts.slices_of(self._offsets, np.ascontiguousarray(codes, np.int64))
 
     def _intern(self, heap: U8, starts: I64, lengths: I64, hashes: U64) -> NDArray[Any]:
         self._place()
         codes = np.empty(0, np.int32)
         done, n = 0, len(hashes)
-        self._make_room(n, int(lengths.sum()))
-        self.longest = max(self.longest, int(lengths.max(initial=0)))
+        self._make_room(lengths)
         while True:
             first = self._n_texts
             some, n_texts, count = kernels.active().texts.intern_slices(
@@ -205,14 +236,32 @@ class Pool:
                 return codes
             self._widen(n - done)
 
-    def _make_room(self, n_more: int, n_bytes: int) -> None:
-        """Make room for texts that may all be new."""
-        first, n = self._n_texts, self._n_texts + n_more
-        begin = int(self._offsets[first])
-        self._heap = _with_room(self._heap, begin, begin + n_bytes + HEAP_ROOM)
-        if begin + n_bytes >= NARROW_BYTES:
+    def _make_room(self, lengths: I64) -> int:
+        """Make room for texts that may all be new; gives where the first one will begin."""
+        first, n = self._n_texts, self._n_texts + len(lengths)
+        begin = self._end
+        end = begin + int(lengths.sum())
+        self.longest = max(self.longest, int(lengths.max(initial=0)))
+        self._heap = _with_room(self._heap, begin, end + HEAP_ROOM)
+        in_groups = first > DECODED_MAX and self.longest <= LENGTH_MAX and end < NARROW_BYTES
+        if in_groups != (self._offsets.dtype == np.uint8):
+            self._regroup(in_groups)
+        if in_groups:
+            self._offsets = _with_room(self._offsets, group_bytes(first), group_bytes(n))
+            return begin
+        if end >= NARROW_BYTES:
             self._offsets = self._offsets.astype(np.int64, copy=False)
         self._offsets = _with_room(self._offsets, first + 1, n + 1)
+        return begin
+
+    def _regroup(self, in_groups: bool) -> None:
+        """Write the borders of all texts in groups, or as plain offsets."""
+        _, lengths = self._slices(np.arange(self._n_texts))
+        if in_groups:
+            self._offsets = np.zeros(group_bytes(self._n_texts), np.uint8)
+            note_texts(self._offsets, 0, 0, lengths)
+        else:
+            self._offsets = offsets_of(lengths)
 
     def intern_utf8(self, heap: U8, offsets: NDArray[Any]) -> NDArray[Any]:
         """Give the code of each text ``heap[offsets[i]:offsets[i + 1]]``, adding those that are new."""
@@ -235,8 +284,7 @@ class Pool:
         if self._n_texts <= DECODED_MAX:
             known = self.texts.to_list()
             return [known[code] for code in codes.tolist()]
-        starts, lengths = self._slices(codes)
-        return self.texts.decode(starts, lengths)
+        return self.take(codes).to_list()
 
     def bytes_of(self, codes: NDArray[Any]) -> int:
         """Give what some texts weigh."""
@@ -269,14 +317,11 @@ class Pool:
 
     def _append(self, heap: U8, starts: I64, lengths: I64) -> None:
         """Add texts that are new and distinct."""
-        first, n = self._n_texts, self._n_texts + len(starts)
-        total = int(lengths.sum())
-        self._make_room(len(starts), total)
-        self.longest = max(self.longest, int(lengths.max(initial=0)))
-        begin = int(self._offsets[first])
-        self._heap[begin : begin + total] = kernels.active().texts.gather_slices(heap, starts, lengths)
-        self._offsets[first + 1 : n + 1] = begin + np.cumsum(lengths)
-        self._n_texts = n
+        first, begin = self._n_texts, self._make_room(lengths)
+        copied = kernels.active().texts.gather_slices(heap, starts, lengths)
+        self._heap[begin : begin + len(copied)] = copied
+        note_texts(self._offsets, first, begin, lengths)
+        self._n_texts = first + len(lengths)
         self._texts = None
 
     def _place(self) -> None:
@@ -293,11 +338,8 @@ class Pool:
         """Make a hash table of so many slots, and put all texts into it."""
         n = self._n_texts
         table = np.zeros(size, np.uint32)
-        starts = self._offsets[:n].astype(np.int64)
-        lengths = self._offsets[1 : n + 1].astype(np.int64) - starts
-        kernels.active().texts.place_codes(
-            table, _code_bits(table), hash_texts(self._heap, starts, lengths), 0
-        )
+        hashes = hash_texts(self._heap, *self._slices(np.arange(n)))
+        kernels.active().texts.place_codes(table, _code_bits(table), hashes, 0)
         self._table = table
         self._n_placed = n
 
@@ -324,8 +366,7 @@ class Pool:
         done = len(known.order)
         if done == n:
             return known
-        begins = self._offsets[done:n].astype(np.int64)
-        lengths = self._offsets[done + 1 : n + 1].astype(np.int64) - begins
+        begins, lengths = self._slices(np.arange(done, n))
         inner = sort_slices(self._heap, begins, lengths)
         starts, lengths = begins[inner], lengths[inner]
         prefixes = load_prefixes(self._heap, starts, lengths)

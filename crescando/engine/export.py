@@ -29,6 +29,9 @@ from crescando.types import FULL_RING, KeyRange, Scope
 RUN_ROWS = 32
 """Runs of so many rows, on average, are copied as what they are."""
 
+SPREAD = 4
+"""Runs that lie within so many times as many rows are copied from these, worked out at once."""
+
 
 class Extract(NamedTuple):
     """Some rows of a segment or a still, as a list of them or as runs."""
@@ -46,14 +49,15 @@ class Extract(NamedTuple):
             self.gather(array.numbers, numbers)
             array.widen(numbers, target)
             return
+        before = 0
         if isinstance(array, Packed):
-            rows: I64 | slice = self.rows
-            if self.runs:
-                runs = [np.arange(run.start, run.stop) for run in self.runs]
-                rows = self.runs[0] if len(runs) == 1 else np.concatenate(runs)
-            target[:] = array[rows]
-            return
-        if not self.runs:
+            if not self.runs:
+                target[:] = array[self.rows]
+                return
+            first, last = self.runs[0].start, self.runs[-1].stop
+            if last - first <= SPREAD * self.n_rows:
+                array, before = array[first:last], first
+        elif not self.runs:
             if target.dtype == array.dtype:
                 # With its place given and nothing to check, it is done in half the time.
                 np.take(array, self.rows, out=target, mode="clip")
@@ -63,7 +67,7 @@ class Extract(NamedTuple):
         start = 0
         for run in self.runs:
             stop = start + run.stop - run.start
-            target[start:stop] = array[run]
+            target[start:stop] = array[run.start - before : run.stop - before]
             start = stop
 
     def place_of(self, index: int) -> int:
@@ -145,8 +149,8 @@ def _column(table: Holding, column_id: int, extracts: Sequence[Extract]) -> Colu
 
 def _texts(codes: NDArray[np.int32], valid: Mask | None, pool: Pool) -> Column:
     kind = DataType.BYTES if pool.binary else DataType.STRING
-    texts = pool.texts
-    if 4 * len(texts) <= len(codes) and len(texts.heap) <= 2 * len(codes):
-        return Column(kind, codes, valid, texts)
-    used = kernels.active().texts.renumber(codes, len(texts))
-    return Column(kind, codes, valid, texts if len(used) == len(texts) else texts.take(used))
+    n_texts = len(pool)
+    if 4 * n_texts <= len(codes) and pool.text_bytes - 4 * n_texts <= 2 * len(codes):
+        return Column(kind, codes, valid, pool.texts)
+    used = kernels.active().texts.renumber(codes, n_texts)
+    return Column(kind, codes, valid, pool.texts if len(used) == n_texts else pool.take(used))

@@ -169,7 +169,7 @@ class Texts(Sequence[Any]):
         if present is not None:
             wide = np.where(present, wide, -1)
         heap, borders = kernels.active().texts.take_slices(self.heap, self.offsets, wide)
-        taken = Texts(heap, _narrowed(borders), self.binary)
+        taken = Texts(heap, narrowed(borders), self.binary)
         if self._decoded is not None and present is None and len(places) <= len(self._decoded):
             known = self._decoded
             taken._decoded = [known[place] for place in places.tolist()]
@@ -181,7 +181,7 @@ class Texts(Sequence[Any]):
         if present is not None:
             wide = np.where(present, wide, -1)
         heap, borders = kernels.active().texts.deal_slices(self.heap, self.offsets, wide, part, n_parts)
-        return Texts(heap, _narrowed(borders), self.binary)
+        return Texts(heap, narrowed(borders), self.binary)
 
     def slice(self, start: int, stop: int) -> Texts:
         """Give consecutive texts; the bytes are shared."""
@@ -270,10 +270,11 @@ def offsets_of(lengths: I64) -> NDArray[Any]:
     """Give the offsets of texts that lie end to end."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
-    return _narrowed(offsets)
+    return narrowed(offsets)
 
 
-def _narrowed(offsets: I64) -> NDArray[Any]:
+def narrowed(offsets: I64) -> NDArray[Any]:
+    """Give offsets in as few bytes as hold them."""
     return offsets.astype(np.uint32) if int(offsets[-1]) < NARROW_BYTES else offsets
 
 

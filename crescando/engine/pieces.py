@@ -77,7 +77,7 @@ class RowsImage:
         self.n_rows = 0
         plain = 8 + sum(PHYSICAL[kind].itemsize + 1 for _, kind in self._types)
         # Of few texts each comes but once in a piece, however many of its rows have it.
-        texts = (pool.texts.n_bytes // max(len(pool), PIECE_BYTES // plain) for pool in self._pools.values())
+        texts = (pool.text_bytes // max(len(pool), PIECE_BYTES // plain) for pool in self._pools.values())
         self._row_bytes = plain + sum(texts)
         self.pieces = self._cut(chosen)
 
@@ -158,7 +158,7 @@ class RowsImage:
             used, places = distinct_codes(values[here], len(pool))
             codes = np.zeros(len(values), np.int32)
             codes[here] = places
-            columns.append(Column(kind, codes, valid, pool.texts.take(used)))
+            columns.append(Column(kind, codes, valid, pool.take(used)))
         return Piece(self._table, self._version, position, tuple(columns), self._load)
 
 
@@ -254,7 +254,7 @@ def _chunks(still: Still, scope: Scope | None, n_rows: int) -> Iterator[tuple[in
 def _is_uneven(pool: Pool, n_rows: int) -> bool:
     """Say whether some texts are so long that so many rows may weigh much more than most do."""
     most = UNEVEN * PIECE_BYTES // 2
-    if pool.longest * n_rows <= most or pool.texts.n_bytes <= most:
+    if pool.longest * n_rows <= most or pool.text_bytes <= most:
         return False
     lengths = pool.texts.lengths
     return int(lengths[lengths * n_rows > most].sum()) > most

@@ -237,7 +237,7 @@ class ScanPinnedRead:
             weight += PHYSICAL[term.type].itemsize + 1
             pool = self._table.pools.get(term.column) if isinstance(term, ColumnRef) else None
             if pool is not None:
-                weight += pool.texts.n_bytes // max(len(pool), 1)
+                weight += pool.text_bytes // max(len(pool), 1)
             elif term.type.is_textual:
                 weight += 16
         return max(weight, 1)

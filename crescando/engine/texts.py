@@ -57,7 +57,7 @@ def map_texts(pool: Pool, codes: Array, function: Callable[[str], str]) -> tuple
 def lengths(pool: Pool, codes: Array) -> I64:
     """Give lengths in code points (or bytes)."""
     used, index = np.unique(codes, return_inverse=True)
-    return pool.texts.take(used).lengths_in_points()[index]
+    return pool.take(used).lengths_in_points()[index]
 
 
 def concatenate_texts(
@@ -234,17 +234,16 @@ def _begin_and_end(
     pool: Pool, codes: I64, heads: list[str], tails: list[str], number: I64
 ) -> NDArray[np.bool_]:
     """Give where each text begins with ``heads[number]`` and ends, after that, with ``tails[number]``."""
-    texts = pool.texts
-    starts = texts.offsets[codes].astype(np.int64)
-    stops = texts.offsets[codes + 1].astype(np.int64)
+    heap, starts, sizes = pool.slices(codes)
+    stops = starts + sizes
     literals = [Texts.of(each) for each in (heads, tails)]
     head, tail = (each.lengths[number] for each in literals)
-    matching: NDArray[np.bool_] = stops - starts >= head + tail
+    matching: NDArray[np.bool_] = sizes >= head + tail
     equal_slices = kernels.active().texts.equal_slices
-    for literal, begins, sizes in ((literals[0], starts, head), (literals[1], stops - tail, tail)):
+    for literal, begins, spans in ((literals[0], starts, head), (literals[1], stops - tail, tail)):
         at = matching.nonzero()[0]
         firsts = literal.starts[number[at]]
-        same = equal_slices(texts.heap, begins[at], sizes[at], literal.heap, firsts, sizes[at])
+        same = equal_slices(heap, begins[at], spans[at], literal.heap, firsts, spans[at])
         matching[at[~same]] = False
     return matching
 

@@ -172,9 +172,9 @@ def to_column(value: Value) -> Column:
         data = np.where(valid, data, np.zeros(1, data.dtype))
     if not value.type.is_textual:
         return Column(value.type, np.ascontiguousarray(data, PHYSICAL[value.type]), valid)
-    texts = value.strings().texts
-    used, codes = kernels.active().number_codes(np.ascontiguousarray(data, np.int32), len(texts))
-    return Column(value.type, codes, valid, texts.take(used))
+    pool = value.strings()
+    used, codes = kernels.active().number_codes(np.ascontiguousarray(data, np.int32), len(pool))
+    return Column(value.type, codes, valid, pool.take(used))
 
 
 def as_integers(data: NDArray[Any]) -> NDArray[Any]:

@@ -13,9 +13,10 @@ import pytest
 from crescando.engine import dictionary
 from crescando.engine import table as tables
 from crescando.engine.dictionary import Pool
-from crescando.engine.heap import Texts
+from crescando.engine.heap import Texts, offsets_of
 from crescando.engine.kernels import searching
 from crescando.engine.kernels import texts as plain
+from crescando.engine.kernels.borders import end_of, group_bytes, note_texts, slices_of
 from crescando.engine.segment import code_dtype
 from crescando.engine.statement import Kind, Shape
 from crescando.errors import TypeMismatchError
@@ -160,7 +161,7 @@ def test_both_sets_of_kernels_agree() -> None:
 
 
 @pytest.mark.parametrize("collides", [False, True])
-@pytest.mark.parametrize("dtype", [np.uint32, np.int64])
+@pytest.mark.parametrize("dtype", [np.uint32, np.int64, np.uint8])
 def test_both_sets_of_kernels_intern_alike(dtype: type, collides: bool) -> None:
     compiled = compiled_module().KERNELS.texts
 
@@ -175,7 +176,8 @@ def test_both_sets_of_kernels_intern_alike(dtype: type, collides: bool) -> None:
         hashes = made.hash_slices(held.heap, held.starts, held.lengths, np.uint64(9)) & few
         made.place_codes(table, bits, hashes, 0)
         heap, offsets = np.zeros(8_000, np.uint8), np.zeros(600, dtype)
-        heap[:1], offsets[:3] = held.heap, held.offsets
+        heap[:1] = held.heap
+        note_texts(offsets, 0, 0, held.lengths)
         pools.append((table, bits, heap, offsets))
     for room in (200, 3, 0):
         items = [
@@ -193,7 +195,9 @@ def test_both_sets_of_kernels_intern_alike(dtype: type, collides: bool) -> None:
         assert n_texts - len(seen) <= room
         assert done == len(texts) or n_texts - len(seen) == room
         for _, _, heap, offsets in pools:
-            held = Texts(heap[: int(offsets[n_texts])], offsets[: n_texts + 1], True)
+            starts, lengths = slices_of(offsets, np.arange(n_texts))
+            held = Texts(heap[: end_of(offsets, n_texts)], offsets_of(lengths), True)
+            assert starts.tolist() == held.starts.tolist()
             assert held.to_list()[: len(seen)] == seen
             assert [held[code] for code in codes[:done].tolist()] == list(texts)[:done]
             assert len(set(held)) == n_texts
@@ -335,7 +339,7 @@ class TestBytes:
             apply("like", bench.col("b"), par(0, STRING))
 
 
-@pytest.mark.parametrize("dtype", [np.uint32, np.int64])
+@pytest.mark.parametrize("dtype", [np.uint32, np.int64, np.uint8])
 @pytest.mark.parametrize("seed", range(6))
 def test_both_sets_of_kernels_find_the_same_places(seed: int, dtype: Any) -> None:
     search_order = compiled_module().KERNELS.search_order
@@ -348,7 +352,8 @@ def test_both_sets_of_kernels_find_the_same_places(seed: int, dtype: Any) -> Non
     shuffled = rng.sample(range(len(ordered)), len(ordered))
     texts = Texts.of([ordered[rank] for rank in shuffled])
     order = np.argsort(shuffled).astype(np.int32)
-    heap, offsets = texts.heap, texts.offsets.astype(dtype)
+    heap, offsets = texts.heap, np.zeros(group_bytes(600), dtype)
+    note_texts(offsets, 0, 0, texts.lengths)
     prefixes = plain.load_prefixes(heap, texts.starts[order], texts.lengths[order])
     items = (
         [draw()[: rng.choice((0, 1, 2, 8, 9, 30))] for _ in range(150)] + ordered + [b"\xff" * 8, b"\xff" * 9]

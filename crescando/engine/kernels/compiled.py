@@ -16,6 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from crescando.engine.kernels.base import I32, I64, U8, U64, Kernels, Mask
+from crescando.engine.kernels.borders_compiled import length_of
 from crescando.engine.kernels.coding_compiled import COMPILED as CODES
 from crescando.engine.kernels.counting_compiled import COMPILED as COUNTS
 from crescando.engine.kernels.lanes import LANES, put_aside, test_buckets, test_direct, test_hashed
@@ -383,13 +384,13 @@ def number_codes(codes: I32, n_codes: int) -> tuple[I32, I32]:
     return used[:count].copy(), numbers
 
 
-@_compile([f"void(int64[::1], {offset}[::1], int32[::1])" for offset in ("uint32", "int64")])
+@_compile([f"void(int64[::1], {offset}[::1], int32[::1])" for offset in ("uint32", "int64", "uint8")])
 def add_lengths(weight: I64, offsets: NDArray[Any], codes: I32) -> None:
     """Add what texts take; see `plain.add_lengths`."""
     for i in range(codes.size):
         code = np.int64(codes[i])
         if code >= 0:
-            weight[i] += np.int64(offsets[code + 1]) - np.int64(offsets[code])
+            weight[i] += length_of(offsets, code)
 
 
 KERNELS = Kernels(

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crescando.engine.kernels.borders import slices_of
+
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
 U64 = NDArray[np.uint64]
@@ -359,11 +361,10 @@ def add_lengths(weight: I64, offsets: NDArray[Any], codes: I32) -> None:
     ----------
     weight : ndarray of int64, shape (n,)
         Changed in place.
-    offsets : ndarray of uint32 or int64
-        Where each text begins, and the last one ends.
+    offsets : ndarray
+        Of a pool; see `borders`.
     codes : ndarray of int32, shape (n,)
         Texts; below 0 for none.
     """
-    at = np.maximum(codes, 0).astype(np.int64)
-    lengths = offsets[at + 1].astype(np.int64) - offsets[at].astype(np.int64)
+    _, lengths = slices_of(offsets, np.maximum(codes, 0).astype(np.int64))
     weight += np.where(codes >= 0, lengths, 0)

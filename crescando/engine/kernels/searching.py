@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crescando.engine.kernels.borders import slices_of
 from crescando.engine.kernels.texts import I32, I64, U8, U64, Mask, compare_slices, load_prefixes
 
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
@@ -32,7 +33,7 @@ def search_order(
     Parameters
     ----------
     heap, offsets : ndarray
-        Text c is ``heap[offsets[c]:offsets[c + 1]]``; all are distinct.
+        Of a pool; see `borders`.
     order : ndarray of int32, shape (n_texts,)
         Texts, ascending.
     prefixes : ndarray of uint64, shape (n_texts,)
@@ -80,8 +81,7 @@ def _narrow(
     while len(active):
         middle = (low[active] + high[active]) >> 1
         codes = order[middle].astype(np.int64)
-        begins = offsets[codes].astype(np.int64)
-        sizes = offsets[codes + 1].astype(np.int64) - begins
+        begins, sizes = slices_of(offsets, codes)
         wanted = lengths[active]
         sizes = np.where(as_prefix[active], np.minimum(sizes, wanted), sizes)
         sides = compare_slices(heap, begins, sizes, sought, starts[active], wanted)

@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit, types
 from numpy.typing import NDArray
 
+from crescando.engine.kernels.borders_compiled import begin_of, length_of
 from crescando.engine.kernels.texts import I32, I64, U8, U64, Mask
 from crescando.engine.kernels.unaligned import load_bytes, load_word, prefetch
 
@@ -105,8 +106,7 @@ def _bisect(
     while low < high:
         middle = (low + high) >> 1
         code = np.int64(order[middle])
-        begin = np.int64(offsets[code])
-        size = np.int64(offsets[code + 1]) - begin
+        begin, size = begin_of(offsets, code), length_of(offsets, code)
         if as_prefix:
             size = min(size, length)
         if _compare(heap, begin, size, sought, start, length) < limit:
@@ -130,7 +130,7 @@ def _signature(offsets: Any) -> Any:
     )
 
 
-@_compile(_signature(types.uint32), _signature(types.int64))
+@_compile(*map(_signature, (types.uint32, types.int64, types.uint8)))
 def search_order(
     heap: U8,
     offsets: NDArray[Any],
@@ -164,8 +164,8 @@ def search_order(
     for i in range(n):
         if begins[i] >= 0:
             code = begins[i]
-            begins[i] = np.int64(offsets[code])
-            sizes[i] = np.int64(offsets[code + 1]) - begins[i]
+            begins[i] = begin_of(offsets, code)
+            sizes[i] = length_of(offsets, code)
     for i in range(n):
         if i + _AHEAD < n and begins[i + _AHEAD] >= 0:
             prefetch(heap, begins[i + _AHEAD])
@@ -184,7 +184,7 @@ def search_order(
             # A short prefix that ends in zeros: fewer of them have the same word and lie below.
             while first < last and prefixes[first] == words[i]:
                 code = np.int64(order[first])
-                if np.int64(offsets[code + 1]) - np.int64(offsets[code]) >= length:
+                if length_of(offsets, code) >= length:
                     break
                 first += 1
             low[i] = first

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from crescando.engine.kernels.borders import end_of, note_texts, slices_of
+
 U8 = NDArray[np.uint8]
 U64 = NDArray[np.uint64]
 U32 = NDArray[np.uint32]
@@ -201,7 +203,7 @@ def take_slices(heap: U8, offsets: NDArray[Any], places: I64) -> tuple[U8, I64]:
     Parameters
     ----------
     heap, offsets : ndarray
-        Slice i is ``heap[offsets[i]:offsets[i + 1]]``.
+        See `borders`.
     places : ndarray of int64, shape (n,)
 
     Returns
@@ -209,9 +211,8 @@ def take_slices(heap: U8, offsets: NDArray[Any], places: I64) -> tuple[U8, I64]:
     copied : ndarray of uint8
     borders : ndarray of int64, shape (n + 1,)
     """
-    inside = np.maximum(places, 0)
-    starts = offsets[inside].astype(np.int64)
-    lengths = np.where(places < 0, 0, offsets[inside + 1].astype(np.int64) - starts)
+    starts, lengths = slices_of(offsets, np.maximum(places, 0))
+    lengths = np.where(places < 0, 0, lengths)
     borders = np.zeros(len(places) + 1, np.int64)
     np.cumsum(lengths, out=borders[1:])
     return gather_slices(heap, starts, lengths), borders
@@ -256,7 +257,7 @@ def find_codes(
     bits : int
         How many bits of a slot are the code's; at most 32.
     heap, offsets : ndarray
-        Text c is ``heap[offsets[c]:offsets[c + 1]]``.
+        Of a pool; see `borders`.
     hashes : ndarray of uint64, shape (n,)
         Of what is sought.
     sought, starts, lengths : ndarray
@@ -279,10 +280,7 @@ def find_codes(
         alike = ((words >> shift) == wanted[active]).nonzero()[0]
         if len(alike):
             some, at = active[alike], (words[alike] & code_bits).astype(np.int64) - 1
-            begins = offsets[at].astype(np.int64)
-            same = equal_slices(
-                sought, starts[some], lengths[some], heap, begins, offsets[at + 1].astype(np.int64) - begins
-            )
+            same = equal_slices(sought, starts[some], lengths[some], heap, *slices_of(offsets, at))
             found[some[same]] = at[same]
             keep = np.ones(len(active), np.bool_)
             keep[alike[same]] = False
@@ -354,10 +352,9 @@ def intern_slices(
     if len(fresh) > room:
         done, fresh = int(fresh[room]), fresh[:room]
     place_codes(table, bits, hashes[fresh], first)
-    n_texts, begin = first + len(fresh), int(offsets[first])
-    ends = begin + np.cumsum(lengths[fresh])
+    n_texts, begin = first + len(fresh), end_of(offsets, first)
     heap[begin : begin + int(lengths[fresh].sum())] = gather_slices(sought, starts[fresh], lengths[fresh])
-    offsets[first + 1 : n_texts + 1] = ends
+    note_texts(offsets, first, begin, lengths[fresh])
     return codes.astype(np.int32), n_texts, done
 
 
@@ -445,6 +442,7 @@ class TextKernels(NamedTuple):
     find_codes: Callable[[U32, int, U8, NDArray[Any], U64, U8, I64, I64], I64]
     place_codes: Callable[[U32, int, U64, int], None]
     intern_slices: Callable[[U32, int, U8, NDArray[Any], U64, U8, I64, I64, int, int], tuple[I32, int, int]]
+    slices_of: Callable[[NDArray[Any], I64], tuple[I64, I64]]
     renumber: Callable[[I32, int], I64]
 
 
@@ -459,5 +457,6 @@ PLAIN = TextKernels(
     find_codes,
     place_codes,
     intern_slices,
+    slices_of,
     renumber,
 )

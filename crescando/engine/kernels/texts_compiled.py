@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit, types
 from numpy.typing import NDArray
 
+from crescando.engine.kernels.borders_compiled import begin_of, length_of, note_text, prefetch_border
 from crescando.engine.kernels.texts import I32, I64, U8, U32, U64, Mask, TextKernels
 from crescando.engine.kernels.unaligned import (
     WIDE,
@@ -31,8 +32,14 @@ _THIRTY, _TWENTY_SEVEN, _THIRTY_ONE, _THIRTY_TWO = np.uint64(30), np.uint64(27),
 _AHEAD = 12
 """What a text needs is on its way into the cache so many texts before its turn (measured)."""
 
+_AROUND = 16
+"""More than `_AHEAD`, and a power of two."""
+
 _TOGETHER = 64
 """So many texts are looked up at once: each waits three times for memory, and all of them together."""
+
+_OFFSETS = types.uint32, types.int64, types.uint8
+"""Both forms of a pool's."""
 
 _LOWER = np.uint64(0xFFFF_FFFF)
 _ONE = np.uint64(1)
@@ -175,7 +182,7 @@ def gather_slices(heap: U8, starts: I64, lengths: I64) -> U8:
     return copied[:total]
 
 
-@compiled(*(_take_signature(offsets) for offsets in (types.uint32, types.int64)))
+@compiled(*map(_take_signature, _OFFSETS))
 def take_slices(heap: U8, offsets: NDArray[Any], places: I64) -> tuple[U8, I64]:
     """Copy some slices of a list; see `texts.take_slices`."""
     borders = np.empty(places.size + 1, np.int64)
@@ -184,15 +191,20 @@ def take_slices(heap: U8, offsets: NDArray[Any], places: I64) -> tuple[U8, I64]:
     for row in range(places.size):
         place = places[row]
         if place >= 0:
-            total += np.int64(offsets[place + 1]) - np.int64(offsets[place])
+            total += length_of(offsets, place)
         borders[row + 1] = total
     copied = np.empty(total + WIDE, np.uint8)
-    for row in range(places.size):
-        if row + _AHEAD < places.size and places[row + _AHEAD] >= 0:
-            prefetch(heap, np.int64(offsets[places[row + _AHEAD]]))
-        place = places[row]
-        if place >= 0:
-            _copy(copied, borders[row], heap, np.int64(offsets[place]), borders[row + 1] - borders[row])
+    # Where each slice begins is worked out once, some slices ahead.
+    starts = np.zeros(_AROUND, np.int64)
+    for row in range(-_AHEAD, places.size):
+        ahead = row + _AHEAD
+        start = starts[row & (_AROUND - 1)]
+        if ahead < places.size and places[ahead] >= 0:
+            begin = begin_of(offsets, places[ahead])
+            starts[ahead & (_AROUND - 1)] = begin
+            prefetch(heap, begin)
+        if row >= 0 and places[row] >= 0:
+            _copy(copied, borders[row], heap, start, borders[row + 1] - borders[row])
     return copied[:total], borders
 
 
@@ -296,7 +308,7 @@ def _find_signature(offsets: Any) -> Any:
     )
 
 
-@compiled(_find_signature(types.uint32), _find_signature(types.int64))
+@compiled(*map(_find_signature, _OFFSETS))
 def find_codes(
     table: U32,
     bits: int,
@@ -321,18 +333,19 @@ def find_codes(
             slot = _alike(table, some[i], shift, slots[i])
             slots[i] = slot
             if table[slot]:
-                prefetch(offsets, _code(table[slot], shift))
+                prefetch_border(offsets, _code(table[slot], shift))
         for i in range(some.size):
             if table[slots[i]]:
-                prefetch(heap, np.int64(offsets[_code(table[slots[i]], shift)]))
+                prefetch(heap, begin_of(offsets, _code(table[slots[i]], shift)))
         for i in range(some.size):
             row, slot = first + i, slots[i]
             found[row] = -1
             while table[slot]:
                 code = _code(table[slot], shift)
-                begin = np.int64(offsets[code])
-                length = np.int64(offsets[code + 1]) - begin
-                if length == lengths[row] and _same(heap, begin, sought, starts[row], length):
+                length = length_of(offsets, code)
+                if length == lengths[row] and _same(
+                    heap, begin_of(offsets, code), sought, starts[row], length
+                ):
                     found[row] = code
                     break
                 slot = _alike(table, some[i], shift, slot + 1 if slot + 1 < size else np.int64(0))
@@ -370,7 +383,7 @@ def _intern_signature(offsets: Any) -> Any:
     )
 
 
-@compiled(_intern_signature(types.uint32), _intern_signature(types.int64))
+@compiled(*map(_intern_signature, _OFFSETS))
 def intern_slices(
     table: U32,
     bits: int,
@@ -387,7 +400,7 @@ def intern_slices(
     codes = np.empty(hashes.size, np.int32)
     size, shift = np.int64(table.size), np.uint64(bits)
     n_texts, stop = np.int64(first), np.int64(first + room)
-    end = np.int64(offsets[first])
+    end = begin_of(offsets, first)
     for row in range(hashes.size):
         if row + _AHEAD < hashes.size:
             prefetch(table, _slot(hashes[row + _AHEAD], size))
@@ -397,9 +410,8 @@ def intern_slices(
         while table[slot]:
             if _is_alike(table[slot], hashes[row], shift):
                 candidate = _code(table[slot], shift)
-                begin = np.int64(offsets[candidate])
-                if np.int64(offsets[candidate + 1]) - begin == length and _same(
-                    heap, begin, sought, start, length
+                if length_of(offsets, candidate) == length and _same(
+                    heap, begin_of(offsets, candidate), sought, start, length
                 ):
                     code = candidate
                     break
@@ -413,10 +425,25 @@ def intern_slices(
             table[slot] = _slot_word(hashes[row], code, shift)
             _copy(heap, end, sought, start, length)
             end += length
+            note_text(offsets, n_texts, end, length)
             n_texts += 1
-            offsets[n_texts] = end
         codes[row] = code
     return codes, n_texts, np.int64(hashes.size)
+
+
+def _slices_signature(offsets: Any) -> Any:
+    result: Any = types.UniTuple  # numba has no types for it.
+    return result(types.int64[::1], 2)(readable(offsets), _INTS)
+
+
+@compiled(*map(_slices_signature, _OFFSETS))
+def slices_of(offsets: NDArray[Any], codes: I64) -> tuple[I64, I64]:
+    """Give where some texts lie; see `borders.slices_of`."""
+    starts, lengths = np.empty(codes.size, np.int64), np.empty(codes.size, np.int64)
+    for i in range(codes.size):
+        starts[i] = begin_of(offsets, codes[i])
+        lengths[i] = length_of(offsets, codes[i])
+    return starts, lengths
 
 
 @compiled(types.int64[::1](types.int32[::1], types.int64))
@@ -451,5 +478,6 @@ COMPILED = TextKernels(
     find_codes,
     place_codes,
     intern_slices,
+    slices_of,
     renumber,
 )
