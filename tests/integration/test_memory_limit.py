@@ -16,7 +16,7 @@ def test_the_smallest_of_three_replicas_stops_and_nothing_is_lost() -> None:
     with crescando.open(routers=1, storages=3, replication=3, supers=1, seed=1) as store:
         table = store.create_table(COUNTERS)
         small, *others = store.cluster.status().storages
-        store.cluster._processes[small.process].core.memory = Memory(MIB, 0.8)
+        store.cluster._processes[small.process].core.memory = Memory(MIB // 2, 0.8)
         for other, n_bytes in zip(others, (64 * MIB, 256 * MIB), strict=True):
             store.cluster._processes[other.process].core.memory = Memory(n_bytes, 0.8)
 

@@ -28,7 +28,7 @@ def limit(story: Story, process: ProcessId, n_bytes: int) -> None:
 def test_the_smallest_stops_itself_and_no_acknowledged_write_is_lost(seed: int) -> None:
     story = Story(seed, SPEC)
     small, *others = sorted(story.world.storages())
-    for process, n_bytes in zip((small, *others), (MIB // 2, 64 * MIB, 256 * MIB), strict=True):
+    for process, n_bytes in zip((small, *others), (MIB // 8, 64 * MIB, 256 * MIB), strict=True):
         limit(story, process, n_bytes)
     written: dict[int, object] = {}
     watched_full: set[ProcessId] = set()
