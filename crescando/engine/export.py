@@ -43,7 +43,7 @@ class Extract(NamedTuple):
 
     def gather(self, array: Lane, target: NDArray[Any]) -> None:
         """Copy the rows of one of the source's arrays."""
-        if isinstance(array, Narrowed):
+        if isinstance(array, Narrowed) and array.numbers.ndim == 1:
             # Worked out at once, however many runs there are.
             numbers = np.empty(self.n_rows, array.numbers.dtype)
             self.gather(array.numbers, numbers)

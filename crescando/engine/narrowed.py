@@ -16,14 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crescando.engine import kernels
+from crescando.engine.kernels.coding import NO_MASK
 from crescando.engine.keys import Mask
 from crescando.engine.packed import Packed
 from crescando.engine.statement import PHYSICAL
 from crescando.schema import DataType
 
-Numbers = NDArray[np.signedinteger[Any]]
+Numbers = NDArray[Any]
+"""Of a signed integer type, shape (n,); or the lower bytes of such numbers, shape (n, width)."""
 
-_NARROW = tuple(map(np.dtype, (np.int8, np.int16, np.int32)))
+_WIDTHS = (1, 2, 3, 4, 6)
+"""Bytes that a number may take."""
+
+_WHOLE = {1: np.int8, 2: np.int16, 4: np.int32}
+"""Numbers of other widths lie in bytes."""
 
 _SCALES = (60_000_000, 1_000_000, 1_000, 1)
 """Microseconds in what instants are mostly whole of; each divides the one before."""
@@ -37,7 +43,8 @@ class Narrowed(Packed):
 
     Attributes
     ----------
-    numbers : ndarray of a signed integer type, shape (capacity,)
+    numbers : ndarray
+        `Numbers` of all rows.
     base, scale : int
     """
 
@@ -51,21 +58,33 @@ class Narrowed(Packed):
 
     def __getitem__(self, rows: NDArray[Any] | slice) -> NDArray[Any]:
         """Give the values of some rows, copied."""
-        numbers = self.numbers[rows]
-        values = np.empty(len(numbers), self.dtype)
-        self.widen(np.ascontiguousarray(numbers), values)
-        return values
+        if isinstance(rows, slice) or self.numbers.ndim == 1:
+            numbers = self.numbers[rows]
+            values = np.empty(len(numbers), self.dtype)
+            self.widen(np.ascontiguousarray(numbers), values)
+            return values
+        values = np.empty(len(rows), self.dtype if self.scale > 0 else np.int64)
+        places = np.ascontiguousarray(rows, np.int64)
+        kernels.active().take_bytes(self.numbers, places, self.base, max(self.scale, 1), values)
+        return values if self.scale > 0 else _divided(values, self.scale)
 
     def widen(self, numbers: Numbers, into: NDArray[Any]) -> None:
         """Write the values that some numbers stand for."""
         if self.scale < 0:
-            kernels.active().divide(numbers, -self.scale, into)
+            kernels.active().divide(_counted(numbers), -self.scale, into)
+        elif numbers.ndim == 2:
+            kernels.active().widen_bytes(numbers, self.base, self.scale, into)
         else:
             kernels.active().widen(numbers, self.base, self.scale, into)
 
+    @property
+    def width(self) -> int:
+        """How many bytes a number takes."""
+        return self.numbers.strides[0]
+
     def parts(self, n_rows: int) -> list[tuple[NDArray[Any], int]]:
         """Give the array that it lies in; see `Packed.parts`."""
-        return [(self.numbers, self.numbers.itemsize * n_rows)]
+        return [(self.numbers, self.width * n_rows)]
 
     def of(self, numbers: Numbers) -> Narrowed:
         """Give other numbers of the same form."""
@@ -73,29 +92,41 @@ class Narrowed(Packed):
 
     def encode(self, values: NDArray[Any], valid: Mask | None) -> Numbers | None:
         """Give values of the column's type as numbers, or None if one does not fit; any where not `valid`."""
-        return _encode(values, valid, self.base, self.scale, self.numbers.dtype)
+        return _encode(values, valid, self.base, self.scale, self.width)
 
 
-def _encode(
-    values: NDArray[Any], valid: Mask | None, base: int, scale: int, narrow: np.dtype[Any]
-) -> Numbers | None:
-    numbers: Numbers
-    offsets = values - values.dtype.type(base) if base else values
-    if valid is not None:
-        offsets = np.where(valid, offsets, values.dtype.type(0))
+def _encode(values: NDArray[Any], valid: Mask | None, base: int, scale: int, width: int) -> Numbers | None:
     if scale < 0:
+        values = values if valid is None else np.where(valid, values, 0.0)
         with np.errstate(invalid="ignore", over="ignore"):
-            numbers = np.rint(offsets * -scale).astype(narrow)
+            whole = np.rint(values * -scale).astype(np.int64)
         # By their bits, since zeros have two signs and NaN is no number.
-        shown = _divided(numbers, scale)
-        return numbers if bool((shown.view(np.int64) == offsets.view(np.int64)).all()) else None
-    counted = offsets // values.dtype.type(scale) if scale != 1 else offsets
-    numbers = counted.astype(narrow)
-    again = numbers * values.dtype.type(scale) if scale != 1 else numbers
-    return numbers if bool((again == offsets).all()) else None
+        if not bool((_divided(whole, scale).view(np.int64) == values.view(np.int64)).all()):
+            return None
+        values, valid, scale = whole, None, 1
+    packed = np.empty((len(values), width), np.uint8)
+    mask = NO_MASK if valid is None else np.ascontiguousarray(valid)
+    wide = np.ascontiguousarray(values, np.int32 if values.dtype.itemsize < 4 else None)
+    if not kernels.active().pack_bytes(wide, mask, base, scale, packed):
+        return None
+    return packed.view(_WHOLE[width]).reshape(-1) if width in _WHOLE else packed
 
 
-def _divided(numbers: Numbers, scale: int) -> NDArray[np.float64]:
+def _fresh(capacity: int, width: int) -> Numbers:
+    whole = _WHOLE.get(width)
+    return np.empty((capacity, width), np.uint8) if whole is None else np.empty(capacity, whole)
+
+
+def _counted(numbers: Numbers) -> NDArray[Any]:
+    """Give numbers as integers."""
+    if numbers.ndim == 1:
+        return numbers
+    whole = np.empty(len(numbers), np.int64)
+    kernels.active().widen_bytes(numbers, 0, 1, whole)
+    return whole
+
+
+def _divided(numbers: NDArray[Any], scale: int) -> NDArray[np.float64]:
     values = np.empty(len(numbers), np.float64)
     kernels.active().divide(numbers, -scale, values)
     return values
@@ -153,18 +184,18 @@ def narrow(
     if before is None:
         (base, scales), least = _form(kind, values, valid), 1
     else:
-        base, least = before.base, before.numbers.dtype.itemsize
+        base, least = before.base, before.width
         every = _SCALES if before.scale > 0 else _DIVISORS
         scales = every[every.index(before.scale) :]
     for scale in scales:
-        for dtype in _NARROW:
-            if dtype.itemsize < least or dtype.itemsize >= values.dtype.itemsize:
+        for width in _WIDTHS:
+            if width < least or width >= values.dtype.itemsize:
                 continue
-            if _encode(values, valid, base, scale, dtype) is None:
+            if _encode(values, valid, base, scale, width) is None:
                 continue
-            known = _encode(held, held_valid, base, scale, dtype)
+            known = _encode(held, held_valid, base, scale, width)
             if known is not None:
-                numbers: Numbers = np.empty(capacity, dtype)
+                numbers = _fresh(capacity, width)
                 numbers[: len(known)] = known
                 return Narrowed(numbers, base, scale, values.dtype)
     return None

@@ -250,7 +250,7 @@ class Segment(Stored):
 
     def _copied(self, array: NDArray[Any], dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
         """Give an array with the values of the rows in use; the others hold anything."""
-        copied = np.empty(self.capacity, array.dtype if dtype is None else dtype)
+        copied = np.empty((self.capacity, *array.shape[1:]), array.dtype if dtype is None else dtype)
         copied[: self.n_rows] = array[: self.n_rows]
         return copied
 
@@ -392,7 +392,7 @@ class Segment(Stored):
             self.data[column_id] = self._recoded(column_id, codes, code_dtype(int(codes.max(initial=0)) + 1))
 
     def _compacted(self, array: NDArray[Any], kept: I64) -> NDArray[Any]:
-        target = np.empty(self.capacity, array.dtype) if self._is_shared(array) else array
+        target = np.empty((self.capacity, *array.shape[1:]), array.dtype) if self._is_shared(array) else array
         target[: len(kept)] = array[kept]
         return target
 

@@ -239,6 +239,44 @@ def test_numbers_are_divided_alike(kind: str, divisor: int) -> None:
     assert values.tolist() == [float(int(number)) / divisor for number in numbers]
 
 
+@pytest.mark.parametrize("wide", ["int32", "int64"])
+@pytest.mark.parametrize("width", [3, 5, 6])
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 500])
+def test_numbers_of_a_few_bytes_are_widened_alike(wide: str, width: int, n: int) -> None:
+    rng = np.random.default_rng(n + width)
+    numbers = rng.integers(0, 256, (n, width)).astype(np.uint8)
+    numbers[:2] = 0xFF
+    numbers[2:3] = [*[0] * (width - 1), 0x80]
+    rows = rng.permutation(n)
+    for base, scale in ((0, 1), (-7, 1), (1 << 20, 60_000_000)):
+        _same("widen_bytes", numbers, base, scale, np.zeros(n, wide))
+        _same("take_bytes", numbers, rows, base, scale, np.zeros(n, wide))
+    for high in (1 << (8 * width - 2), 1 << (8 * width + 3)):
+        given = rng.integers(-high, high, n)
+        if wide == "int32":
+            given = np.clip(given, -(1 << 31), (1 << 31) - 1)
+        given = given.astype(wide)
+        given.flags.writeable = False
+        for valid in (np.zeros(0, np.bool_), rng.random(n) < 0.1):
+            for base, scale in ((0, 1), (1_000, 1), (0, 50)):
+                values = given if scale == 1 else given // 50 * 50
+                _same("pack_bytes", values, valid, base, scale, np.zeros((n, width), np.uint8))
+                packed, back = np.zeros((n, width), np.uint8), np.zeros(n, wide)
+                known = valid if len(valid) else np.ones(n, np.bool_)
+                inside = [
+                    -1 << (8 * width - 1) <= (each - base) // scale < 1 << (8 * width - 1)
+                    and (each - base) % scale == 0
+                    for each in values[known].tolist()
+                ]
+                assert plain.pack_bytes(values, valid, base, scale, packed) == all(inside)
+                plain.widen_bytes(packed, base, scale, back)
+                assert not all(inside) or back[known].tolist() == values[known].tolist()
+    values = np.zeros(n, np.int64)
+    plain.widen_bytes(numbers, 5, 2, values)
+    read = [int.from_bytes(number.tobytes(), "little", signed=True) for number in numbers]
+    assert values.tolist() == [2 * number + 5 for number in read]
+
+
 @pytest.mark.parametrize("n_codes", [1, 3, 200, 5_000, 3_000_000])
 @pytest.mark.parametrize("seed", range(4))
 def test_codes_are_numbered_alike(n_codes: int, seed: int) -> None:

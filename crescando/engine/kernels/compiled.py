@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import njit, types
 from numpy.typing import NDArray
 
 from crescando.engine.kernels.base import I32, I64, U8, U64, Kernels, Mask
@@ -24,6 +24,8 @@ from crescando.engine.kernels.plain import GOLDEN, HASH_HIGH, HASH_LOW
 from crescando.engine.kernels.posting_compiled import post_direct
 from crescando.engine.kernels.searching_compiled import search_order
 from crescando.engine.kernels.texts_compiled import COMPILED as TEXTS
+from crescando.engine.kernels.texts_compiled import compiled, readable
+from crescando.engine.kernels.unaligned import load_bytes, load_word
 
 PHYSICAL = ("uint8", "uint16", "int8", "int16", "int32", "int64")
 
@@ -346,6 +348,53 @@ def divide(numbers: NDArray[Any], divisor: int, into: NDArray[np.float64]) -> No
         into[i] = np.float64(numbers[i]) / by
 
 
+def _pack_signature(values: Any) -> Any:
+    return types.boolean(
+        readable(values), readable(types.boolean), types.int64, types.int64, types.uint8[:, ::1]
+    )
+
+
+@compiled(*map(_pack_signature, (types.int32, types.int64)))
+def pack_bytes(values: NDArray[Any], valid: Mask, base: int, scale: int, into: U8) -> bool:
+    """Write numbers in some bytes each; see `plain.pack_bytes`."""
+    right = np.int64(64 - 8 * into.shape[1])
+    fits = True
+    for i in range(values.size):
+        value = np.int64(values[i])
+        if valid.size and not valid[i]:
+            value = np.int64(base)
+        number = value - base
+        if scale != 1:
+            number //= scale
+        fits &= ((number << right) >> right == number) & (number * scale + base == value)
+        for place in range(into.shape[1]):
+            into[i, place] = (number >> (8 * place)) & 255
+    return fits
+
+
+@_compile([f"void(uint8[:, ::1], int64, int64, {wide}[::1])" for wide in _WIDE])
+def widen_bytes(numbers: U8, base: int, scale: int, into: NDArray[Any]) -> None:
+    """Give numbers of some bytes as the values they stand for; see `plain.widen_bytes`."""
+    packed, width = numbers.reshape(-1), numbers.shape[1]
+    left, right = np.uint64(64 - 8 * width), np.int64(64 - 8 * width)
+    # Of the last ones less than eight bytes can be read.
+    n_whole = (packed.size - 8) // width + 1 if packed.size >= 8 else 0
+    for i in range(n_whole):
+        into[i] = (np.int64(load_word(packed, i * width) << left) >> right) * scale + base
+    for i in range(n_whole, into.size):
+        into[i] = (np.int64(load_bytes(packed, i * width, width) << left) >> right) * scale + base
+
+
+@_compile([f"void(uint8[:, ::1], int64[::1], int64, int64, {wide}[::1])" for wide in _WIDE])
+def take_bytes(numbers: U8, rows: I64, base: int, scale: int, into: NDArray[Any]) -> None:
+    """Give some of the numbers of some bytes; see `plain.take_bytes`."""
+    packed, width = numbers.reshape(-1), numbers.shape[1]
+    left, right = np.uint64(64 - 8 * width), np.int64(64 - 8 * width)
+    for i in range(into.size):
+        word = load_bytes(packed, rows[i] * width, width)
+        into[i] = (np.int64(word << left) >> right) * scale + base
+
+
 @_compile(["UniTuple(int32[::1], 2)(int32[::1], int64)"])
 def number_codes(codes: I32, n_codes: int) -> tuple[I32, I32]:
     """Number distinct codes; see `plain.number_codes`."""
@@ -409,6 +458,9 @@ KERNELS = Kernels(
     group_places=group_places,
     scatter=scatter,
     divide=divide,
+    pack_bytes=pack_bytes,
+    widen_bytes=widen_bytes,
+    take_bytes=take_bytes,
     take_bits=take_bits,
     widen=widen,
     number_codes=number_codes,

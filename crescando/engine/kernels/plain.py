@@ -308,6 +308,42 @@ def divide(numbers: NDArray[Any], divisor: int, into: NDArray[np.float64]) -> No
     into /= divisor
 
 
+def pack_bytes(values: NDArray[Any], valid: Mask, base: int, scale: int, into: NDArray[np.uint8]) -> bool:
+    """Write the numbers ``(value - base) / scale`` in some bytes each; gives whether all are whole and fit.
+
+    Parameters
+    ----------
+    values : ndarray of int32 or int64, shape (n,)
+    valid : ndarray of bool, shape (n,) or (0,)
+        Others may be anything; none of them says that all are valid.
+    base, scale : int
+    into : ndarray of uint8, shape (n, width)
+        The lower bytes of each, the lowest first; written even if some do not fit.
+    """
+    wide = values.astype(np.int64)
+    if len(valid):
+        wide = np.where(valid, wide, np.int64(base))
+    numbers = (wide - np.int64(base)) // np.int64(scale)
+    right = 64 - 8 * into.shape[1]
+    into[:] = numbers.astype("<i8").view(np.uint8).reshape(-1, 8)[:, : into.shape[1]]
+    fits = (numbers << right >> right == numbers) & (numbers * np.int64(scale) + np.int64(base) == wide)
+    return bool(fits.all())
+
+
+def widen_bytes(numbers: NDArray[np.uint8], base: int, scale: int, into: NDArray[Any]) -> None:
+    """Do as `widen` does for numbers of some bytes each; shape (n, width)."""
+    n_rows, width = numbers.shape
+    words = np.zeros((n_rows, 8), np.uint8)
+    words[:, 8 - width :] = numbers
+    np.copyto(into, words.view("<i8").reshape(-1) >> (64 - 8 * width), casting="unsafe")
+    widen(into, base, scale, into)
+
+
+def take_bytes(numbers: NDArray[np.uint8], rows: I64, base: int, scale: int, into: NDArray[Any]) -> None:
+    """Do as `widen_bytes` does for some rows."""
+    widen_bytes(numbers[rows], base, scale, into)
+
+
 def take_bits(packed: NDArray[np.uint8], rows: I64) -> Mask:
     """Give some of the bits that lie in bytes, the first one lowest."""
     bits: Mask = (packed[rows >> 3] >> (rows & 7).astype(np.uint8) & np.uint8(1)).view(np.bool_)
