@@ -26,7 +26,7 @@ from benchmarks.scans import clients, loading, plots, reads, volume, writes
 from benchmarks.scans.plan import QUICK, Plan, Stock, tiny
 from benchmarks.verdicts import Outcome, outcome
 from crescando.engine import kernels
-from crescando.nodes.running import GC_THRESHOLDS
+from crescando.interpreter import COLLECTOR_THRESHOLDS, SWITCH_S, tune_interpreter
 from crescando.warming import warm_kernels
 
 MEASURES: dict[str, Callable[[Stock], Outcome]] = {
@@ -54,8 +54,8 @@ def measure(plan: Plan, wanted: Sequence[str], out: Path) -> dict[str, Any]:
     stock = Stock(plan)
     told: dict[str, Any] = {}
     # For rivals too: rows of any side are tuples, through which the collector walks.
-    usual = gc.get_threshold()
-    gc.set_threshold(*GC_THRESHOLDS)
+    thresholds, switch_s = gc.get_threshold(), sys.getswitchinterval()
+    tune_interpreter()
     try:
         for key, take in MEASURES.items():
             if key not in wanted:
@@ -71,8 +71,9 @@ def measure(plan: Plan, wanted: Sequence[str], out: Path) -> dict[str, Any]:
                 told[key] = outcome(None, "to run without error", False, failed=repr(error)[:2000])
             told[key]["took_s"] = round(time.perf_counter() - begin_s, 1)
     finally:
-        gc.set_threshold(*usual)
+        gc.set_threshold(*thresholds)
         gc.unfreeze()
+        sys.setswitchinterval(switch_s)
         stock.close()
     return {key: told[key] for key in KEYS if key in told}
 
@@ -98,7 +99,8 @@ def setting(plan: Plan) -> dict[str, Any]:
         "kernels": kernels.active().name,
         "durability": "none: everything is in memory",
         "tls": "none",
-        "collector_thresholds": GC_THRESHOLDS,
+        "collector_thresholds": COLLECTOR_THRESHOLDS,
+        "switch_interval_s": SWITCH_S,
         **asdict(plan),
     }
 

@@ -22,14 +22,14 @@ if __package__ in (None, ""):
 from benchmarks.ordering import failover, measures
 from benchmarks.ordering.event_loop import loop_name, run
 from benchmarks.report import machine, out_path, parser_of, progress, publish
-from crescando.nodes.running import calm_collector
+from crescando.interpreter import tune_interpreter
 
 KEYS = tuple(f"M{number}" for number in range(1, 10))
 
 
 async def measure(plan: measures.Plan, wanted: Sequence[str], plot: Path) -> dict[str, Any]:
     """Take the wanted measures, cheapest set-up first."""
-    calm_collector()
+    tune_interpreter()
     told: dict[str, Any] = {}
     parts: dict[str, Any] = {}
     if {"M1", "M2", "M3", "M4", "M5"} & set(wanted):

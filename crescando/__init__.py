@@ -28,6 +28,7 @@ from crescando.client.table import Table
 from crescando.client.textual import expr
 from crescando.client.tickets import LoadOutcome, LoadTicket, PartReceipt
 from crescando.client.transaction import Transaction
+from crescando.interpreter import tune_interpreter
 from crescando.schema import ColumnDef, DataType, HashPartition, RangePartition, TableSchema
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ __all__ = [
     "open",
     "param",
     "schema_from",
+    "tune_interpreter",
 ]
 
 

@@ -20,9 +20,9 @@ from benchmarks.ordering.cores import Destination
 from benchmarks.ordering.embedded import Processes, assembly_of
 from benchmarks.ordering.event_loop import run
 from crescando import wire
+from crescando.interpreter import tune_interpreter
 from crescando.loop import Agenda
 from crescando.nodes.places import AddressBook
-from crescando.nodes.running import calm_collector
 from crescando.process import ProcessCore
 from crescando.roles.description import Place
 from crescando.routing.ecast.application import Application
@@ -93,7 +93,7 @@ async def serve(order: dict[str, Any]) -> None:
     processes = Processes(transport, Agenda(asyncio.get_running_loop()))
     _say(listening=await transport.listen(("127.0.0.1", 0)))
     lines = await _lines()
-    calm_collector()
+    tune_interpreter()
     answers: dict[str, Callable[[], dict[str, Any]]] = {
         "report": lambda: _report(core, processes.faults),
     }

@@ -30,8 +30,8 @@ from benchmarks.tickets.generate import tickets
 from benchmarks.tickets.work import OUTPUTS
 from crescando import agg
 from crescando.hosting import watch
+from crescando.interpreter import tune_interpreter
 from crescando.metering import Meter
-from crescando.nodes.running import calm_collector
 
 PIECE = 1 << 16
 """Rows of one insert."""
@@ -120,7 +120,7 @@ class Client:
             level: self._table.prepare_select(list(OUTPUTS), READ, isolation=level)
             for level in ("sequential", "snapshot", "basic")
         }
-        calm_collector()
+        tune_interpreter()
         return {}
 
     def total(self, **_: Any) -> dict[str, Any]:

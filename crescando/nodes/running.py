@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import signal
 import threading
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from types import FrameType
 
 from crescando.clusterfile import ClusterFile
 from crescando.errors import CrescandoError
+from crescando.interpreter import tune_interpreter
 from crescando.nodes.files import certificate_for
 from crescando.nodes.node import Node
 from crescando.roles.following import LEFT
@@ -26,9 +26,6 @@ END_S = 10.0
 """How long a node may take to end before it is killed, or kills itself."""
 
 LOOK_S = 0.05
-
-GC_THRESHOLDS = 50_000, 20, 50
-"""The default collects after every 700 objects, and in the end walks through everything again and again."""
 
 
 def make_node(
@@ -56,13 +53,6 @@ def make_node(
     seat = file.seat(name)
     path = certificate_for(file, seat) if certificate is None else certificate
     return Node(file, seat, FileCredentials(path), incarnation=incarnation, compiles=compiles)
-
-
-def calm_collector() -> None:
-    """Let the garbage collector pass over what was imported, and run rarely: objects are few and large."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def run_node(
@@ -106,7 +96,7 @@ def run_node(
     try:
         node.start()
         if node.wait_ready(ready_s, is_over):
-            calm_collector()
+            tune_interpreter()
             ready()
         while not is_over() and not node.ended.is_set():
             is_told.wait(LOOK_S)
