@@ -19,7 +19,6 @@ from itertools import repeat
 from typing import Any, Protocol, TypeVar
 
 from crescando.client.base import (
-    STRETCH,
     Batch,
     Explanation,
     Failed,
@@ -101,7 +100,7 @@ class LoopBackend:
         self._ended = ended
         self._loop = loop
         self._pump = Pump(core, transport, loop.agenda, after_turn=self._after_turn, stopped=self._stopped)
-        self._submitted = Submitted(loop, self._take, STRETCH)
+        self._submitted = Submitted(loop, self._take)
         self._operations: dict[int, Pending | Batch] = {}
         """What has no outcome, by number; of a batch, the batch for each of its operations."""
         self._callbacks: dict[int, _Done] = {}
@@ -141,6 +140,11 @@ class LoopBackend:
             is_first = self._submitted.add(((token, request),), here)
         if is_first:
             self._submitted.see_to_it(here)
+
+    def make_room(self) -> None:
+        """Let a thread wait that is far ahead of the loop; see `Backend.make_room`."""
+        if _get_running_loop() is None:
+            self._submitted.make_room()
 
     def submit_batch(self, requests: Sequence[Request], failed: Failed) -> Batch:
         """Submit operations in order; see `Backend.submit_batch`."""

@@ -113,6 +113,11 @@ class LoopThread:
 
     # From other threads.
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nothing more is called in it."""
+        return self._is_stopped
+
     def hand_over(self, callback: Callable[[], None]) -> None:
         """Have something called in the loop's thread.
 

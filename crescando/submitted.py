@@ -13,12 +13,22 @@ from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from threading import Lock
 from typing import Generic, TypeVar
 
 from crescando.errors import ClosedError
 from crescando.loop import LoopThread
 
 E = TypeVar("E")
+
+AT_ONCE = 1 << 11
+"""Entries of one client that are taken in one turn of the loop."""
+
+AHEAD = 1 << 14
+"""Entries that may wait while a thread goes on submitting: the loop always finds enough."""
+
+LOOK_S = 0.1
+"""So often whoever waits for the loop looks whether it has ended."""
 
 
 class Submitted(Generic[E]):
@@ -32,11 +42,20 @@ class Submitted(Generic[E]):
         Called in the loop's thread with what waits.
     at_once : int
         How many entries it is given in one turn at most.
+    ahead : int
+        How many may wait before `make_room` does.
     """
 
-    def __init__(self, loop: LoopThread, take: Callable[[deque[E]], object], at_once: int) -> None:
+    def __init__(
+        self,
+        loop: LoopThread,
+        take: Callable[[deque[E]], object],
+        at_once: int = AT_ONCE,
+        ahead: int = AHEAD,
+    ) -> None:
         self._loop = loop
         self._at_once = at_once
+        self._ahead = ahead
         self._take = take
         self._waiting: deque[E] = deque()
         self._n_added = self._n_taken = 0
@@ -74,6 +93,22 @@ class Submitted(Generic[E]):
             self._loop.hand_over(self._take_some)
         else:
             here.call_soon(self.hurry)
+
+    def make_room(self) -> None:
+        """Wait until what waits is taken, if it is much.
+
+        Whoever submits a million operations would else take the interpreter from all who answer them, and
+        from other clients, for as long as that takes. Not for the loop's thread, nor an event loop's.
+        """
+        if len(self._waiting) < self._ahead:
+            return
+        gate = Lock()
+        gate.acquire()
+        # Whoever submits next is told that the loop has ended.
+        with suppress(ClosedError):
+            self.hand_over(gate.release)
+            while not gate.acquire(timeout=LOOK_S) and not self._loop.is_stopped:
+                pass
 
     def hurry(self) -> None:
         """Wait for no turn's end any more."""

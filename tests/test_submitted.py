@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from crescando.errors import ClosedError
 from crescando.submitted import Submitted
 
 
@@ -18,6 +19,7 @@ class Turns:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.due: deque[Callable[[], object]] = deque()
+        self.is_stopped = False
 
     def hand_over(self, callback: Callable[[], object]) -> None:
         self.due.append(callback)
@@ -31,7 +33,7 @@ class Turns:
 def desk() -> tuple[Turns, Submitted[int], list[list[int]]]:
     turns: Any = Turns()
     taken: list[list[int]] = []
-    return turns, Submitted(turns, lambda some: taken.append(list(some)), 3), taken
+    return turns, Submitted(turns, lambda some: taken.append(list(some)), 3, 6), taken
 
 
 Desk = tuple[Turns, Submitted[int], list[list[int]]]
@@ -115,3 +117,40 @@ def test_nothing_is_left_when_stretches_and_calls_mix(desk: Desk) -> None:
     submit(desk, 40)
     turns.turn()
     assert taken[-1] == [40]
+
+
+def make_room_aside(submitted: Submitted[int]) -> threading.Thread:
+    thread = threading.Thread(target=submitted.make_room, daemon=True)
+    thread.start()
+    thread.join(0.05)
+    return thread
+
+
+def test_whoever_is_far_ahead_waits_until_what_he_submitted_is_taken(desk: Desk) -> None:
+    turns, submitted, taken = desk
+    submit(desk, *range(5))
+    submitted.make_room()
+    submit(desk, 5, 6)
+    waiting = make_room_aside(submitted)
+    for _ in range(3):
+        assert waiting.is_alive()
+        turns.turn()
+    waiting.join(10)
+    assert not waiting.is_alive()
+    assert [each for some in taken for each in some] == list(range(7))
+
+
+def test_nobody_waits_for_a_loop_that_has_ended(desk: Desk) -> None:
+    turns, submitted, _ = desk
+    submit(desk, *range(9))
+    waiting = make_room_aside(submitted)
+    assert waiting.is_alive()
+    turns.is_stopped = True
+    waiting.join(10)
+    assert not waiting.is_alive()
+
+    def ended(_: object) -> None:
+        raise ClosedError("the store is closed")
+
+    turns.hand_over = ended  # type: ignore[method-assign]
+    submitted.make_room()

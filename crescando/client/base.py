@@ -238,10 +238,6 @@ def load_digest(payload: bytes) -> bytes:
     return hashlib.blake2b(payload, digest_size=DIGEST_BYTES).digest()
 
 
-STRETCH = 1 << 14
-"""Operations that are bound, submitted or taken in one go. Most of that is a few calls of compiled code, in
-which no other thread gets the interpreter: of a million operations they would take half a second."""
-
 REQUEST_BYTES_MAX = 64 << 20
 """How long a request may be if nobody says otherwise, be it one insert or a transaction. It is one message
 of the order, and whoever takes messages of clients has to have room for it."""
@@ -295,6 +291,13 @@ class Backend(Protocol):
         ------
         ClosedError
             If the session or store is closed.
+        """
+        ...
+
+    def make_room(self) -> None:
+        """Let a thread wait that is far ahead of the store's loop: to be called between two of many batches.
+
+        In an event loop, which must not wait, it does nothing.
         """
         ...
 

@@ -21,10 +21,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from crescando.client.base import STRETCH, Backend, Pending, Request, SchemaChanged
+from crescando.client.base import Backend, Pending, Request, SchemaChanged
 from crescando.client.batch import Batch
 from crescando.client.progress import Progress
 from crescando.client.promise import Promise
+from crescando.client.stretches import stretches
 from crescando.client.waiting import TIMEOUT_S_DEFAULT, Steps
 from crescando.errors import ClosedError, RefusedError, StatementError, UnknownTableError
 from crescando.schema import TableSchema
@@ -175,9 +176,11 @@ class Desk:
             return (self.send_one(requests[0], agains[0]),)
         self.check_usable()
         flights: list[Flight] = []
-        for first in range(0, len(requests), STRETCH):
-            some = requests[first : first + STRETCH]
+        for stretch in stretches(len(requests)):
+            first, some = stretch.start, requests[stretch]
             sending = _Sending(self, requests, agains, first)
+            if first:
+                self.backend.make_room()
             try:
                 batch = self.backend.submit_batch(some, sending.on_failed)
             except ClosedError as error:

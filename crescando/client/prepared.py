@@ -14,12 +14,13 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from crescando.client.base import STRETCH, Explanation, Request
+from crescando.client.base import Explanation, Request
 from crescando.client.flight import Again, Catalog, Desk, Flight
 from crescando.client.form import TooManyConstants, form_of, without_constants
 from crescando.client.handles import ControlHandle, ReadHandle, WriteHandle
 from crescando.client.merging import Finish
 from crescando.client.slot import Value
+from crescando.client.stretches import stretches
 from crescando.client.template import Params, Prepared, Template, bind_returning
 from crescando.errors import PredicateError, StatementError, UnknownTableError
 from crescando.schema import TableSchema
@@ -110,8 +111,9 @@ class PreparedStatement(Generic[H]):
     def many(self, params_list: Sequence[Params]) -> list[H]:
         """Submit one operation per set of values, in this order, as one batch.
 
-        More than 16,384 are several batches, one behind the other: what other threads
-        submit meanwhile comes between them, and waits for one of them only.
+        More than 2,048 are several batches, one behind the other: what other threads
+        submit meanwhile comes between them, and waits for one of them only. A thread that is
+        some 16,000 ahead of the store's loop waits for it; an event loop never does.
 
         Parameters
         ----------
@@ -137,8 +139,8 @@ class PreparedStatement(Generic[H]):
         requests = now.prepared.requests(params_list)
         flights = self._desk.send(requests, _Bindings(self, params_list))
         handles: list[H] = []
-        for start in range(0, len(flights), STRETCH):
-            handles += map(now.handle, flights[start : start + STRETCH])
+        for some in stretches(len(flights)):
+            handles += map(now.handle, flights[some])
         return handles
 
     def bind(self, params: Params = ()) -> BoundOperation[H]:

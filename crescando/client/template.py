@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
-from crescando.client.base import REQUEST_BYTES_MAX, STRETCH, Isolation, Request
+from crescando.client.base import REQUEST_BYTES_MAX, Isolation, Request
 from crescando.client.bind import Binder
 from crescando.client.expression import ColumnName, Expr
 from crescando.client.quick import QuickFill, quick_fill, signature_of
 from crescando.client.reach import Reach
 from crescando.client.sizes import are_short, checked_size
 from crescando.client.slot import Rebind, Slot, Value, bindings, fill, placeholders
+from crescando.client.stretches import stretches
 from crescando.engine.functions import aggregate_type
 from crescando.engine.statement import (
     Aggregate,
@@ -262,8 +263,8 @@ class Prepared:
             If a set of values does not fit; the text says which.
         """
         requests: list[Request] = []
-        for start in range(0, len(params_list), STRETCH):
-            requests += self._stretch(params_list[start : start + STRETCH])
+        for some in stretches(len(params_list)):
+            requests += self._stretch(params_list[some])
         return requests
 
     def _stretch(self, params_list: Sequence[Params]) -> list[Request]:

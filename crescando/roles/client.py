@@ -350,10 +350,10 @@ class Client:
         self._completions += turn.ended
 
     def _may_submit(self, now_s: float) -> bool:
-        n_unstable = self.multicast.n_unstable
-        return n_unstable < self.limits.open_submissions or (
-            n_unstable < self.limits.stalled_submissions and now_s >= self._submitted_s + self.limits.stall_s
-        )
+        n_unstable, limits = self.multicast.n_unstable, self.limits
+        if n_unstable < limits.open_submissions and len(self._operations) < limits.open_operations:
+            return True
+        return n_unstable < limits.stalled_submissions and now_s >= self._submitted_s + limits.stall_s
 
     # Outcomes.
 

@@ -24,9 +24,12 @@ class ClientLimits:
     open_submissions : int
         Submissions that may be unstable at once; what is submitted meanwhile
         waits and makes the next one larger.
+    open_operations : int
+        Operations that may be on their way at once, likewise: with more, those of other
+        clients would wait while these are ordered and told, and nothing would be done sooner.
     stall_s : float
         Time after the last submission at which the next one is sent although
-        so many are unstable: an operation that waits for a dead range must not
+        so many are open: an operation that waits for a dead range must not
         hold up those of other ranges. At most `stalled_submissions` so.
     inquire_s : float
         Time after which an operation that is stable, or whose owner's session
@@ -65,6 +68,7 @@ class ClientLimits:
     batch_bytes: int = 4 << 20
     request_bytes: int = REQUEST_BYTES_MAX
     open_submissions: int = 4
+    open_operations: int = 16_384
     stall_s: float = 0.02
     stalled_submissions: int = 1024
     inquire_s: float = 0.5

@@ -110,6 +110,9 @@ class EngineBackend:
         pending.number = self._number
         self._send(request, pending)
 
+    def make_room(self) -> None:
+        """Nothing waits."""
+
     def submit_batch(self, requests: Sequence[Request], failed: Failed) -> Batch:
         self._check()
         batch = Batch(self._number + 1, len(requests), failed)

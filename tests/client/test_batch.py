@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import crescando
-from crescando.client import flight, prepared, template
+from crescando.client import stretches
 from crescando.client.base import Batch, Pending, ReadOutcome, SchemaChanged, WriteOutcome
 from crescando.client.batch import spans_of
 from crescando.client.store import Session
@@ -93,8 +93,7 @@ def test_no_wait_is_lost_between_two_threads() -> None:
 
 @pytest.mark.parametrize("stretch", [1, 2, 3, 4, 100])
 def test_refused_ones_are_sent_again_unasked(stretch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (flight, prepared, template):
-        monkeypatch.setattr(module, "STRETCH", stretch)
+    monkeypatch.setattr(stretches, "STRETCH", stretch)
     backend = EngineBackend()
     flights = Session(backend).create_table(FLIGHTS)
     insert = flights.prepare_update("id = ?", "origin = ?")
@@ -109,7 +108,7 @@ def test_refused_ones_are_sent_again_unasked(stretch: int, monkeypatch: pytest.M
 
 
 def test_a_session_that_closes_between_two_stretches_loses_no_handle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flight, "STRETCH", 2)
+    monkeypatch.setattr(stretches, "STRETCH", 2)
     backend = EngineBackend()
     flights = Session(backend).create_table(FLIGHTS)
     flights.insert([{"id": n} for n in range(5)]).result()

@@ -982,3 +982,27 @@ def test_a_client_whose_submissions_all_stall_waits_for_an_answer_and_not_for_th
     desk.multicast.n_unstable = 0
     desk.flush()
     assert desk.numbers()[-1] == [2]
+
+
+def test_so_many_operations_are_on_their_way_and_the_others_wait_for_one_to_end() -> None:
+    desk = Desk(ClientLimits(open_operations=2, stall_s=0.5))
+    desk.ask(add(1, 1), add(1, 1))
+    late = desk.ask(add(1, 1))
+    assert desk.numbers() == [[1], [2, 3]]
+    assert late.wake_at_s is not None
+    assert late.wake_at_s <= 0.5
+
+    desk.tell(S0, wrote(2, *add(1, 1).ranges))
+    assert desk.numbers()[-1] == [2, 3]
+    desk.stable(2)
+    assert desk.numbers()[-1] == [4]
+
+
+def test_operations_that_end_late_hold_up_others_for_a_while_only() -> None:
+    desk = Desk(ClientLimits(open_operations=2, stall_s=0.5))
+    desk.ask(add(1, 1), add(1, 1))
+    desk.ask(add(2, 2))
+    desk.pass_time(0.4)
+    assert desk.numbers()[-1] == [2, 3]
+    desk.pass_time(0.2)
+    assert desk.numbers()[-1] == [4]

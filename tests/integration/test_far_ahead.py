@@ -1,0 +1,90 @@
+"""A thread that submits very much waits for the store's loop; an event loop's tasks do not."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import crescando
+from crescando import Store
+from crescando.client.stretches import STRETCH
+from crescando.submitted import AHEAD
+
+MANY = AHEAD + 3 * STRETCH
+
+
+@pytest.fixture
+def store() -> Iterator[Store[Any]]:
+    with crescando.open() as opened:
+        table = opened.create_table("numbers", like={"n": [1]}, primary_key="n")
+        table.insert([{"n": n} for n in range(10)]).result()
+        yield opened
+
+
+@pytest.fixture
+def stuck(store: Store[Any]) -> Iterator[threading.Event]:
+    """Its loop does nothing until this is set."""
+    goes_on = threading.Event()
+    is_stuck = threading.Event()
+
+    def wait() -> None:
+        is_stuck.set()
+        goes_on.wait(60)
+
+    store.cluster._loop.hand_over(wait)
+    assert is_stuck.wait(10)
+    yield goes_on
+    goes_on.set()
+
+
+def test_a_thread_waits_for_the_loop_and_all_is_answered(store: Store[Any], stuck: threading.Event) -> None:
+    read = store.table("numbers").prepare_select(["n"], "n = ?")
+    handles: list[Any] = []
+    thread = threading.Thread(target=lambda: handles.extend(read.many([(n % 10,) for n in range(MANY)])))
+    thread.start()
+    thread.join(1.0)
+    assert thread.is_alive()
+    stuck.set()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert [handle.result().rows() for handle in handles] == [[(n % 10,)] for n in range(MANY)]
+
+
+def test_less_than_that_waits_for_nobody(store: Store[Any], stuck: threading.Event) -> None:
+    read = store.table("numbers").prepare_select(["n"], "n = ?")
+    handles = read.many([(3,)] * AHEAD)
+    stuck.set()
+    assert {tuple(handle.result().rows()) for handle in handles} == {((3,),)}
+
+
+def test_an_event_loop_is_never_held_up(store: Store[Any], stuck: threading.Event) -> None:
+    read = store.table("numbers").prepare_select(["n"], "n = ?")
+
+    async def submit() -> int:
+        handles = read.many([(4,)] * MANY)
+        stuck.set()
+        return sum([len((await handle).rows()) for handle in handles])
+
+    assert asyncio.run(submit()) == MANY
+
+
+def test_a_store_that_is_closed_meanwhile_ends_the_wait(store: Store[Any], stuck: threading.Event) -> None:
+    read = store.table("numbers").prepare_select(["n"], "n = ?")
+    handles: list[Any] = []
+    thread = threading.Thread(target=lambda: handles.extend(read.many([(1,)] * MANY)))
+    thread.start()
+    thread.join(0.5)
+    assert thread.is_alive()
+    closing = threading.Thread(target=lambda: store.close(timeout_s=0.1))
+    closing.start()
+    stuck.set()
+    closing.join(60)
+    thread.join(60)
+    assert not thread.is_alive()
+    assert len(handles) == MANY
+    with pytest.raises(crescando.errors.CrescandoError, match="closed"):
+        handles[-1].result()
