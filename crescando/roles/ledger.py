@@ -11,7 +11,7 @@ outcomes of the writes to it, so that its new owner can tell them too.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -88,8 +88,14 @@ class WrittenRecord:
 
     def find(self, numbers: Sequence[int]) -> tuple[Written, ...]:
         """Give what is known of some writes."""
-        asked = np.array(numbers, np.int64)
-        found = [piece.keep(np.isin(piece.number, asked)) for piece in self if len(asked)]
+        ordered = sorted(numbers)
+        asked = np.array(ordered, np.int64)
+        found = []
+        for piece in self:
+            # There may be a piece for each of hundreds of writes, and few are asked for.
+            at = bisect_left(ordered, _first_number(piece))
+            if at < len(ordered) and ordered[at] <= piece.number.item(-1):
+                found.append(piece.keep(np.isin(piece.number, asked)))
         return tuple(piece for piece in found if len(piece))
 
     def __iter__(self) -> Iterator[Written]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -90,3 +92,22 @@ def test_each_write_is_reported_for_its_scope() -> None:
     }
     assert not book.scopes
     assert not book.report_all
+
+
+def test_only_pieces_that_may_have_what_is_asked_for_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A piece for each of hundreds of writes is usual, and so are questions after one of them."""
+    book, searched, keep = ledger.Ledger(), [], Written.keep
+    for first in range(1, 901, 3):
+        book.keep_written(plain(range(first, first + 3)), 1000)
+    book.keep_late(plain(range(700, 702)), 1000)
+
+    def counting(self: Written, writes: Any) -> Written:
+        searched.append(self.number.tolist())
+        return keep(self, writes)
+
+    monkeypatch.setattr(Written, "keep", counting)
+
+    found = book.written.find([701, 5, 2000])
+
+    assert sorted(number for piece in found for number in piece.number.tolist()) == [5, 701, 701]
+    assert searched == [[4, 5, 6], [700, 701, 702], [700, 701]]
