@@ -39,13 +39,14 @@ def digest_columns(columns: Sequence[Column]) -> bytes:
         are combined by `combine`.
     """
     n_rows = len(columns[0])
-    sums = []
-    for seed in _SEEDS:
-        state: U64 = np.full(n_rows, seed, np.uint64)
-        for column in columns:
-            state = mix((state ^ _column_words(column)) + _STEP)
-        sums.append(int(np.add.reduce(state)) if n_rows else 0)
-    return _pack(sums[0], sums[1], n_rows)
+    if not n_rows:
+        return _pack(0, 0, 0)
+    states: list[U64] = [np.full(n_rows, seed, np.uint64) for seed in _SEEDS]
+    for column in columns:
+        words = _column_words(column)
+        states = [mix((state ^ words) + _STEP) for state in states]
+    first, second = (int(np.add.reduce(state)) for state in states)
+    return _pack(first, second, n_rows)
 
 
 def combine(digests: Sequence[bytes]) -> bytes:
