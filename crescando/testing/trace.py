@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -181,6 +182,19 @@ class RecordedBroadcast:
         self.me = me
         self.inner = inner
         self.trace = trace
+
+    # Routers ask for these so often that looking them up in vain first would be felt.
+    is_leader = property(attrgetter("inner.is_leader"))
+    is_member = property(attrgetter("inner.is_member"))
+    is_quiet = property(attrgetter("inner.is_quiet"))
+    ballot = property(attrgetter("inner.ballot"))
+    leader = property(attrgetter("inner.leader"))
+    learned = property(attrgetter("inner.learned"))
+    learner = property(attrgetter("inner.learner"))
+    membership = property(attrgetter("inner.membership"))
+    n_open = property(attrgetter("inner.n_open"))
+    on_message = property(attrgetter("inner.on_message"))
+    peers = property(attrgetter("inner.peers"))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)

@@ -86,7 +86,7 @@ def _weight_of_parts(value: Any) -> int:
     kind = type(value)
     if kind is int or kind is float:
         return 8
-    if isinstance(value, _TEXTS):
+    if kind is bytes or kind is str:
         return len(value)
     if isinstance(value, np.ndarray):
         return value.nbytes
@@ -94,7 +94,7 @@ def _weight_of_parts(value: Any) -> int:
         return sum(map(weight_of, value)) if value and not isinstance(value[0], int) else 8 * len(value)
     if isinstance(value, msgspec.Struct):
         return weight_of(value)
-    return 8
+    return len(value) if isinstance(value, _TEXTS) else 8
 
 
 class Channel(ABC):

@@ -57,7 +57,8 @@ class VirtualTime:
         """Call back at a virtual time, or now if it has passed."""
         self._order += 1
         event = Event(callback)
-        heapq.heappush(self._agenda, (max(when_s, self._now_s), self._order, event))
+        now_s = self._now_s
+        heapq.heappush(self._agenda, (when_s if when_s > now_s else now_s, self._order, event))
         return event
 
     def run_until(self, until_s: float, *, events_max: int | None = None) -> None:
@@ -69,10 +70,11 @@ class VirtualTime:
         events_max : int, optional
             Stop early once so many events have happened since the beginning.
         """
-        while self._agenda and self._agenda[0][0] <= until_s:
+        agenda, next_of = self._agenda, heapq.heappop
+        while agenda and agenda[0][0] <= until_s:
             if events_max is not None and self.n_events >= events_max:
                 return
-            when_s, _, event = heapq.heappop(self._agenda)
+            when_s, _, event = next_of(agenda)
             if event.is_cancelled:
                 continue
             self._now_s = when_s
@@ -337,9 +339,9 @@ class SimulatedNetwork(Transport):
             near.held.append(event)
             return
         due_s = self.time.now_s() + self._delay(near.owner, near.peer)
-        near.arrives_s = max(near.arrives_s, due_s)
-        due = partial(self._when_read, far.owner, partial(self._arrive, far, event))
-        self.time.call_at(near.arrives_s, due)
+        if due_s > near.arrives_s:
+            near.arrives_s = due_s
+        self.time.call_at(near.arrives_s, partial(self._reach, far, event))
 
     def end(self, channel: SimulatedChannel) -> None:
         """End a session; each end learns of it after a delay of its own."""
@@ -366,6 +368,13 @@ class SimulatedNetwork(Transport):
                 endpoint.refused(channel.peer)
 
         return lambda: self._when_read(channel.owner, tell)
+
+    def _reach(self, channel: SimulatedChannel, event: Callable[[Endpoint], None]) -> None:
+        """Let something arrive at an end, or be there when its process reads again."""
+        if self._stalled and channel.owner in self._stalled:
+            self._stalled[channel.owner].append(partial(self._arrive, channel, event))
+        else:
+            self._arrive(channel, event)
 
     def _arrive(self, channel: SimulatedChannel, event: Callable[[Endpoint], None]) -> None:
         endpoint = self._endpoints.get(channel.owner)
@@ -402,5 +411,6 @@ class SimulatedNetwork(Transport):
             self.dispatch(near, far.taking(message))
 
     def _delay(self, process: ProcessId, peer: ProcessId) -> float:
-        factor = self.faults.slow.get((process, peer), 1.0)
-        return self._rng.uniform(*self._delay_s) * factor
+        delay_s = self._rng.uniform(*self._delay_s)
+        slow = self.faults.slow
+        return delay_s * slow.get((process, peer), 1.0) if slow else delay_s

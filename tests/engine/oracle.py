@@ -127,6 +127,8 @@ def compile_term(term: Term, places: dict[int, int]) -> Function:
     if op in ("is_null", "is_true", "is_false", "is_unknown", "coalesce", "nullif"):
         return lambda row, parameters: strict_about_errors(rule, [f(row, parameters) for f in arguments])
     if len(arguments) == 2:
+        if isinstance(term.args[0], ColumnRef) and isinstance(term.args[1], Parameter):
+            return column_and_parameter(rule, places[term.args[0].column], term.args[1].index)
         return pairwise(rule, *arguments)
     return lambda row, parameters: strict(rule, [f(row, parameters) for f in arguments])
 
@@ -158,6 +160,16 @@ def pairwise(rule: Callable[..., Any], left: Function, right: Function) -> Funct
         a, b = left(row, parameters), right(row, parameters)
         if type(a) is Err or type(b) is Err:
             return first_error((a, b))
+        return None if a is None or b is None else rule(a, b)
+
+    return run
+
+
+def column_and_parameter(rule: Callable[..., Any], place: int, index: int) -> Function:
+    """As `pairwise`, for what most predicates are of; a stored value is no error, nor is a constant."""
+
+    def run(row: list[Any], parameters: tuple[Any, ...]) -> Any:
+        a, b = row[place], parameters[index]
         return None if a is None or b is None else rule(a, b)
 
     return run

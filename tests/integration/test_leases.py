@@ -31,7 +31,7 @@ def store() -> Iterator[Store[Cluster]]:
 def test_a_load_lasts_as_long_as_rows_are_staged(store: Store[Cluster]) -> None:
     table = store.create_table("staged", like={"id": [1]}, primary_key="id")
     load = store.begin_load("staged", job="slow", rule="keep", lease_s=LEASE_S)
-    ticket, receipts, end_s = load.ticket.encode(), [], time.monotonic() + 3 * LEASE_S
+    ticket, receipts, end_s = load.ticket.encode(), [], time.monotonic() + 2 * LEASE_S
 
     while time.monotonic() < end_s:
         # Many short tasks, each in a session of its own: none lasts as long as a third of the lease.
@@ -63,7 +63,7 @@ def test_a_pin_lasts_as_long_as_any_of_its_parts_is_read(store: Store[Cluster]) 
     pinned = store.pin("seen", lease_s=LEASE_S)
     first, *others = parts = pinned.parts("seen", 20)
     assert len({part.owners[0] for part in parts}) == 2
-    ticket, found, end_s = pinned.ticket.encode(), [], time.monotonic() + 3 * LEASE_S
+    ticket, found, end_s = pinned.ticket.encode(), [], time.monotonic() + 2 * LEASE_S
 
     with store.session("task") as session:
         while time.monotonic() < end_s:
