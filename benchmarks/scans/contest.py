@@ -116,21 +116,23 @@ def require_equal(told: Mapping[str, Any]) -> None:
 
 
 HOPELESS = 8
-"""A way that is so many times slower on a small batch is not tried on a large one."""
+"""A way that is so many times slower on a small batch is not tried on a larger one."""
 
 
-def fastest(variants: Mapping[str, Side[B]], small: B, whole: B, checksum: Callable[[Any], Any]) -> str:
-    """Give the name of the way in which a peer does a batch fastest; all must agree.
+def fastest(variants: Mapping[str, Side[B]], batches: Sequence[B], checksum: Callable[[Any], Any]) -> str:
+    """Give the name of the way in which a peer does the last batch fastest; all must agree.
 
-    All are tried on the small batch, since some ways would take minutes and
-    gigabytes for the whole one.
+    Batches grow: some ways would take minutes and all memory for a whole one, and are left out where
+    that shows.
     """
-    if len(variants) == 1:
-        return next(iter(variants))
-    taken = _taken(variants, small, checksum)
-    hopeful = {name: variants[name] for name in taken if taken[name] <= HOPELESS * min(taken.values())}
-    taken = _taken(hopeful, whole, checksum)
-    return min(taken, key=taken.__getitem__)
+    hopeful, chosen = dict(variants), next(iter(variants))
+    for batch in batches:
+        if len(hopeful) == 1:
+            break
+        taken = _taken(hopeful, batch, checksum)
+        chosen = min(taken, key=taken.__getitem__)
+        hopeful = {name: variants[name] for name in taken if taken[name] <= HOPELESS * taken[chosen]}
+    return chosen
 
 
 def _taken(variants: Mapping[str, Side[B]], batch: B, checksum: Callable[[Any], Any]) -> dict[str, float]:

@@ -208,8 +208,8 @@ def _compare(
 ) -> tuple[dict[str, Timing], dict[str, Any]]:
     """Let our sides and each rival's fastest way compete; give timings, and what to tell of them."""
     ours_n = _affordable(stock, sides, make, n) if can_shrink else n
-    small, whole = make(max(n // 256, min(n, 16))), make(n)
-    chosen = {name: fastest(each, small, whole, arrow_checksum) for name, each in ways.items()}
+    batches = [make(max(n // share, min(n, 16))) for share in (256, 16, 1)]
+    chosen = {name: fastest(each, batches, arrow_checksum) for name, each in ways.items()}
     picked = {name: ways[name][way] for name, way in chosen.items()}
     trials = stock.plan.trials + 1
     timings = contest({**sides, **picked}, [make(ours_n) for _ in range(trials)], arrow_checksum)

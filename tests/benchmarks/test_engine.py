@@ -106,7 +106,7 @@ def test_sides_that_disagree_have_no_figures() -> None:
     with pytest.raises(DisagreementError, match="theirs answers 7"):
         contest({"ours": len, "theirs": lambda batch: len(batch) - (batch[0] == 1)}, [[0] * 8, [1] * 8], int)
     with pytest.raises(DisagreementError):
-        fastest({"a": len, "b": sum}, [0] * 8, [1] * 8, int)
+        fastest({"a": len, "b": sum}, [[0] * 8, [1] * 8], int)
 
 
 def test_a_way_that_is_hopeless_on_a_small_batch_is_not_tried_on_the_whole() -> None:
@@ -116,7 +116,7 @@ def test_a_way_that_is_hopeless_on_a_small_batch_is_not_tried_on_the_whole() -> 
         tried.append(len(batch))
         return sum(i % 2 for i in range(200_000)) * 0 + len(batch)
 
-    assert fastest({"slow": slow, "quick": len}, [1] * 2, [1] * 4, int) == "quick"
+    assert fastest({"slow": slow, "quick": len}, [[1] * 2, [1] * 4], int) == "quick"
     assert set(tried) == {2}
 
 
