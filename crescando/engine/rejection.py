@@ -91,7 +91,8 @@ def failure_of(keys: Sequence[Value], row: int, cause: Cause) -> Failure:
             continue
         item = value.data[row].item()
         if value.type.is_textual:
-            item = value.strings().texts[item]
+            # One text of a pool that may have millions.
+            (item,) = value.strings().decode(value.data[row : row + 1])
             rank.append((1, item))
         elif value.type.is_float:
             rank.append((1, int(float_keys(value.data[row : row + 1])[0])))

@@ -144,7 +144,7 @@ def _piece(text: str) -> re.Pattern[str]:
 def like(pool: Pool, codes: Array, patterns: Pool, pattern_codes: Array) -> NDArray[np.bool_]:
     """Give where texts match patterns, row by row."""
     if len(pattern_codes) == 1:
-        pattern = patterns.texts[int(pattern_codes[0])]
+        (pattern,) = patterns.decode(pattern_codes)
         ends = literal_ends(pattern)
         if ends is not None:
             return _has_ends(pool, codes, *ends)

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crescando.engine.dictionary import Pool, unify_equality, unify_order
+from crescando.engine.dictionary import DECODED_MAX, Pool, unify_equality, unify_order
 from crescando.engine.functions import Cause
+from crescando.engine.rejection import failure_of
 from crescando.engine.texts import like, like_bounds, like_matcher, literal_heads, parse_text
+from crescando.engine.values import Value
 from crescando.schema import DataType
 from tests.engine import oracle
 from tests.engine.oracle import Err
@@ -20,6 +22,23 @@ small = st.text(alphabet="ab%_\n\0é\U0001d11e", max_size=8)
 @given(small, small)
 def test_like_equals_the_regular_expression(text: str, pattern: str) -> None:
     assert like_matcher(pattern)(text) == oracle.like(text, pattern)
+
+
+def test_for_one_text_a_large_pool_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of thousands of operations that fail tells one key, and the pool may have millions."""
+    pool = Pool(["none"])
+    for some in range(2):
+        pool.intern(f"key {some} {i}" for i in range(DECODED_MAX))
+    codes = np.array([7, DECODED_MAX + 3], np.int32)
+
+    def all_texts(_: Pool) -> None:
+        raise AssertionError("all texts are asked for")
+
+    monkeypatch.setattr(Pool, "texts", property(all_texts))
+
+    failure = failure_of([Value(DataType.STRING, codes, None, None, pool)], 1, Cause.DUPLICATE_KEY)
+    assert failure.key == ("key 1 2",)
+    assert like(Pool(["key 0 6"]), np.zeros(1, np.int32), pool, codes[:1]).tolist() == [True]
 
 
 def test_no_pattern_is_slow() -> None:
