@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 _OWN_BYTES = 1 << 17
 """Smaller arrays come from the allocator: what they waste is little."""
 
-_HUGE_BYTES = 1 << 21
+_HUGE_BYTES = 1 << 24
 """Of which so much is expected is in large pages, where the system has them: texts that are taken
-from here and there are found faster, and one such page at most is in memory in vain (measured)."""
+from here and there are found faster, and an eighth at most is in memory in vain (measured)."""
 
 
 def fresh_array(n: int, dtype: np.dtype[Any], n_expected: int) -> NDArray[Any]:
