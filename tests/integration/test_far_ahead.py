@@ -13,6 +13,7 @@ import crescando
 from crescando import Store
 from crescando.client.stretches import STRETCH
 from crescando.submitted import AHEAD
+from tests.integration.test_failures import wait_for
 
 MANY = AHEAD + 3 * STRETCH
 
@@ -28,17 +29,27 @@ def store() -> Iterator[Store[Any]]:
 @pytest.fixture
 def stuck(store: Store[Any]) -> Iterator[threading.Event]:
     """Its loop does nothing until this is set."""
-    goes_on = threading.Event()
-    is_stuck = threading.Event()
+    goes_on, is_stuck, gave_up = threading.Event(), threading.Event(), threading.Event()
 
     def wait() -> None:
         is_stuck.set()
-        goes_on.wait(60)
+        if not goes_on.wait(60):
+            gave_up.set()
 
     store.cluster._loop.hand_over(wait)
     assert is_stuck.wait(10)
     yield goes_on
     goes_on.set()
+    # Whoever waits for the loop, and must not, would go on when it does.
+    assert not gave_up.is_set()
+
+
+def _wait_until_far_ahead(store: Store[Any], thread: threading.Thread) -> None:
+    """See a thread submit as much as may wait, and no more."""
+    wait_for(lambda: store.in_flight() >= AHEAD, "it submits", 60)
+    thread.join(0.5)
+    assert thread.is_alive()
+    assert store.in_flight() == AHEAD
 
 
 def test_a_thread_waits_for_the_loop_and_all_is_answered(store: Store[Any], stuck: threading.Event) -> None:
@@ -46,8 +57,7 @@ def test_a_thread_waits_for_the_loop_and_all_is_answered(store: Store[Any], stuc
     handles: list[Any] = []
     thread = threading.Thread(target=lambda: handles.extend(read.many([(n % 10,) for n in range(MANY)])))
     thread.start()
-    thread.join(1.0)
-    assert thread.is_alive()
+    _wait_until_far_ahead(store, thread)
     stuck.set()
     thread.join(60)
     assert not thread.is_alive()
@@ -77,8 +87,7 @@ def test_a_store_that_is_closed_meanwhile_ends_the_wait(store: Store[Any], stuck
     handles: list[Any] = []
     thread = threading.Thread(target=lambda: handles.extend(read.many([(1,)] * MANY)))
     thread.start()
-    thread.join(0.5)
-    assert thread.is_alive()
+    _wait_until_far_ahead(store, thread)
     closing = threading.Thread(target=lambda: store.close(timeout_s=0.1))
     closing.start()
     stuck.set()
