@@ -484,7 +484,8 @@ class LoopBackend:
         return bool(self._operations or self._callbacks)
 
     def _wait_for_work(self, deadline_s: float) -> None:
-        token, oldest = next(iter(list(self._operations.items())), (0, None))
+        # In one call that makes no objects: the collector, or another thread, would change them meanwhile.
+        oldest = self._operations.get(token := min(self._operations, default=0))
         if oldest is None:
             time.sleep(0.002)
             return
@@ -577,14 +578,14 @@ class LoopBackend:
 
     def _fail_all(self, error: Exception) -> None:
         with self._loop.lock:
-            left, self._operations = self._operations, {}
-            asked = list(self._asked)
-        for token, operation in list(left.items()):
-            if not isinstance(operation, Batch):
+            left, self._operations, asked = self._operations, {}, list(self._asked)
+        for token in list(left):
+            operation = left.pop(token, None)  # The loop may still take some.
+            if isinstance(operation, Batch):
+                for pending in operation.fail(token, error):
+                    pending.tell()
+            elif operation is not None:
                 fail(operation, error)
-                continue
-            for pending in operation.fail(token, error):
-                pending.tell()
         for future in asked:
             fail(future, error)
 

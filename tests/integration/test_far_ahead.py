@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -97,3 +98,25 @@ def test_a_store_that_is_closed_meanwhile_ends_the_wait(store: Store[Any], stuck
     assert len(handles) == MANY
     with pytest.raises(crescando.errors.CrescandoError, match="closed"):
         handles[-1].result()
+
+
+def test_a_store_is_closed_while_operations_end(store: Store[Any], stuck: threading.Event) -> None:
+    """Whoever looks for one to wait for may be interrupted, by the collector too."""
+    read = store.table("numbers").prepare_select(["n"], "n = ?")
+    read.many([(1,)] * AHEAD)
+    operations = store._desk.backend._operations  # type: ignore[attr-defined]
+    ending = list(operations)[AHEAD // 2 :]
+    thresholds = gc.get_threshold()
+
+    def end_one(*_: object) -> None:
+        operations.pop(ending.pop(), None) if ending else None
+
+    threading.Timer(0.5, stuck.set).start()
+    gc.callbacks.append(end_one)
+    gc.set_threshold(300)
+    try:
+        store.close(timeout_s=0.1)
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(end_one)
+    assert store.in_flight() == 0
