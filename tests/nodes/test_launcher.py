@@ -16,6 +16,7 @@ import pytest
 from crescando.cli import clusters
 from crescando.cli.main import main
 from crescando.clusterfile import ClusterFile
+from crescando.nodes import running
 from crescando.nodes.launcher import Launcher, _Again, _Child
 from crescando.nodes.running import ENDED, FAILED, run_node
 from crescando.nodes.runs import Running, find_running, is_alive
@@ -235,6 +236,22 @@ def test_who_was_asked_to_leave_has_ended_well(monkeypatch: pytest.MonkeyPatch) 
     assert run_node(_Left(), ready=list, failed=told.append) == ENDED  # type: ignore[arg-type]
     # Its launcher hears why, and does not start it again.
     assert told == [_Left.reason]
+
+
+class _Ready(_Left):
+    """A node that takes part, and is then told that nobody needs it."""
+
+    def wait_ready(self, timeout_s: float, is_over: object) -> bool:
+        return True
+
+
+def test_the_interpreter_is_tuned_before_a_node_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    done: list[str] = []
+    monkeypatch.setattr(running, "tune_interpreter", lambda: done.append("tuned"))
+
+    run_node(_Ready(), ready=lambda: done.append("ready"), failed=done.append)  # type: ignore[arg-type]
+    assert done == ["tuned", "ready", _Left.reason]
 
 
 def test_what_goes_against_each_other_is_refused(
