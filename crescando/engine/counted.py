@@ -27,8 +27,8 @@ _WORD_ROWS = 64
 _FEW = 16
 """One row in so many may be odd."""
 
-_HEAD_ROWS = 1_024
-"""So many rows are looked at first."""
+_SOME_ROWS = 1_024
+"""So many rows are looked at first, those in the middle."""
 
 _NONE: I32 = np.zeros(0, np.int32)
 
@@ -53,10 +53,10 @@ class Counted(Packed):
         """Give the lane of a column with its first codes in it, or None if they do not count up."""
         n_words = -(-capacity // _WORD_ROWS)
         empty = Counted(np.empty(n_words, np.uint64), np.empty(n_words, np.int32), 0, _NONE, _NONE)
-        head = empty.appended(0, codes[:_HEAD_ROWS], None if valid is None else valid[:_HEAD_ROWS])
-        if head is None or len(codes) <= _HEAD_ROWS:
-            return head
-        return head.appended(_HEAD_ROWS, codes[_HEAD_ROWS:], None if valid is None else valid[_HEAD_ROWS:])
+        start = max(len(codes) - _SOME_ROWS, 0) // 2
+        some = slice(start, start + _SOME_ROWS)
+        looked_at = empty.appended(0, codes[some], None if valid is None else valid[some])
+        return None if looked_at is None else empty.appended(0, codes, valid)
 
     def appended(self, n_rows: int, codes: NDArray[Any], valid: Mask | None) -> Counted | None:
         """Give the lane with codes of rows behind those in use, or None if too many are odd."""

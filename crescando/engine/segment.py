@@ -270,14 +270,17 @@ class Segment(Stored):
             return self._copied(held, code_dtype(max(int(held.max(initial=0)), int(codes.max())) + 1))
         assert not isinstance(lane, Packed)
         dtype = code_dtype(int(codes.max()) + 1)
-        if dtype.itemsize <= lane.itemsize:
-            return lane
-        if isinstance(rows, slice):
+        is_wider = dtype.itemsize > lane.itemsize
+        if isinstance(rows, slice) and (is_wider or (lane.itemsize > 1 and self._is_time(len(codes)))):
             known = self._known(column_id, valid, len(codes))
             counted = Counted.of(np.append(lane[: self.n_rows], codes), known, self.capacity)
             if counted is not None:
                 return counted
-        return self._copied(lane, dtype)
+        return self._copied(lane, dtype) if is_wider else lane
+
+    def _is_time(self, n_more: int) -> bool:
+        """Say whether to look anew how the codes lie: what came first need not be like what follows."""
+        return (self.n_rows + n_more).bit_length() // 2 > self.n_rows.bit_length() // 2
 
     def _known(self, column_id: int, valid: Mask | None, n_more: int) -> Mask | None:
         """Give which rows of a column are not NULL, those in use and some that come; None if all are."""

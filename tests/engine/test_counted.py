@@ -190,6 +190,27 @@ def test_texts_that_repeat_are_not_counted() -> None:
 
 
 @pytest.mark.usefixtures("made")
+@pytest.mark.parametrize("of_each", [37, 2_048])
+def test_what_comes_first_does_not_decide_for_ever(of_each: int) -> None:
+    """Texts of rows that came with others, for another arc, have every third code or so."""
+    n_first, n = 3_000, 140_000
+    codes = np.append(np.arange(n_first) * 7 % 2_999 + 500, np.arange(n - n_first) + 10_000).astype(np.int32)
+    segment = Segment(0, n, {1: DataType.STRING})
+    kinds, stills = [], []
+    for start in range(0, n, of_each):
+        if start // of_each % 10 == 0:
+            stills.append(segment.still())
+        some = codes[start : start + of_each]
+        segment.store(1, slice(start, start + len(some)), some, None)
+        segment.n_rows += len(some)
+        kinds.append(isinstance(segment.data[1], Counted))
+
+    assert (kinds[n_first // of_each], kinds[-1]) == (False, True)
+    for stored in (segment, *stills):
+        assert stored.data[1][: stored.n_rows].tolist() == codes[: stored.n_rows].tolist()
+
+
+@pytest.mark.usefixtures("made")
 def test_changes_leave_a_still_and_its_bytes_as_they_were() -> None:
     segment = _stored(640, np.arange(1_000, 1_640))
     still = segment.still()
