@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from crescando.cores import Seat
+
 T = TypeVar("T")
 
 _mine = threading.local()
@@ -99,8 +101,11 @@ class Team:
     def __init__(self, width: int) -> None:
         self.width = width
         self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
+        self._seats: list[Seat] = []
         self._helpers = [
-            threading.Thread(target=_help, args=(self._jobs,), name=f"crescando-scan-part-{i}", daemon=True)
+            threading.Thread(
+                target=_help, args=(self._jobs, self._seats), name=f"crescando-scan-part-{i}", daemon=True
+            )
             for i in range(1, width)
         ]
         for helper in self._helpers:
@@ -112,6 +117,8 @@ class Team:
         if len(tasks) == 1 or not self._helpers:
             return [task() for task in tasks]
         job = _Job(tasks)
+        for seat in self._seats:
+            seat.keep_off()
         for _ in range(min(len(tasks) - 1, len(self._helpers))):
             self._jobs.put(job)
         begin_s = time.thread_time()
@@ -130,9 +137,12 @@ class Team:
             helper.join(max(0.0, end_s - time.monotonic()))
 
 
-def _help(jobs: SimpleQueue[_Job[Any] | None]) -> None:
+def _help(jobs: SimpleQueue[_Job[Any] | None], seats: list[Seat]) -> None:
     # Knows no team, so that one which nobody has any more ends.
+    seat = Seat()
+    seats.append(seat)
     while (job := jobs.get()) is not None:
+        seat.take()
         job.work()
         # A helper that waits must not keep the last scan's rows alive.
         del job
