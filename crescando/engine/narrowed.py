@@ -105,12 +105,11 @@ def _encode(values: NDArray[Any], valid: Mask | None, base: int, scale: int, wid
         if not bool((_divided(whole, scale).view(np.int64) == values.view(np.int64)).all()):
             return None
         values, valid, scale = whole, None, 1
-    packed = np.empty((len(values), width), np.uint8)
+    numbers = _fresh(len(values), width)
     mask = NO_MASK if valid is None else np.ascontiguousarray(valid)
     wide = np.ascontiguousarray(values, np.int32 if values.dtype.itemsize < 4 else None)
-    if not kernels.active().pack_bytes(wide, mask, base, scale, packed):
-        return None
-    return packed.view(_WHOLE[width]).reshape(-1) if width in _WHOLE else packed
+    pack = kernels.active().pack if numbers.ndim == 1 else kernels.active().pack_bytes
+    return numbers if pack(wide, mask, base, scale, numbers) else None
 
 
 def _fresh(capacity: int, width: int) -> Numbers:

@@ -251,30 +251,55 @@ def test_numbers_of_a_few_bytes_are_widened_alike(wide: str, width: int, n: int)
     for base, scale in ((0, 1), (-7, 1), (1 << 20, 60_000_000)):
         _same("widen_bytes", numbers, base, scale, np.zeros(n, wide))
         _same("take_bytes", numbers, rows, base, scale, np.zeros(n, wide))
-    for high in (1 << (8 * width - 2), 1 << (8 * width + 3)):
-        given = rng.integers(-high, high, n)
-        if wide == "int32":
-            given = np.clip(given, -(1 << 31), (1 << 31) - 1)
-        given = given.astype(wide)
-        given.flags.writeable = False
-        for valid in (np.zeros(0, np.bool_), rng.random(n) < 0.1):
-            for base, scale in ((0, 1), (1_000, 1), (0, 50)):
-                values = given if scale == 1 else given // 50 * 50
-                _same("pack_bytes", values, valid, base, scale, np.zeros((n, width), np.uint8))
-                packed, back = np.zeros((n, width), np.uint8), np.zeros(n, wide)
-                known = valid if len(valid) else np.ones(n, np.bool_)
-                inside = [
-                    -1 << (8 * width - 1) <= (each - base) // scale < 1 << (8 * width - 1)
-                    and (each - base) % scale == 0
-                    for each in values[known].tolist()
-                ]
-                assert plain.pack_bytes(values, valid, base, scale, packed) == all(inside)
-                plain.widen_bytes(packed, base, scale, back)
-                assert not all(inside) or back[known].tolist() == values[known].tolist()
     values = np.zeros(n, np.int64)
     plain.widen_bytes(numbers, 5, 2, values)
     read = [int.from_bytes(number.tobytes(), "little", signed=True) for number in numbers]
     assert values.tolist() == [2 * number + 5 for number in read]
+
+
+@pytest.mark.parametrize("wide", ["int32", "int64"])
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 500, 9_000])
+def test_numbers_are_packed_alike_into_so_many_bytes(wide: str, width: int, n: int) -> None:
+    rng = np.random.default_rng(n + width)
+    whole = {1: np.int8, 2: np.int16, 4: np.int32}.get(width)
+    for high in (1 << (8 * width - 2), 1 << (8 * width + 3)):
+        given = rng.integers(-high, high, n)
+        if wide == "int32":
+            given = np.clip(given, -2_000_000_000, 2_000_000_000)
+        given = given.astype(wide)
+        given.flags.writeable = False
+        for valid in (np.zeros(0, np.bool_), rng.random(n) < 0.1):
+            for base, scale in ((0, 1), (1_000, 1), (0, 50), (7, 60_000_000)):
+                values = given if scale == 1 else ((given - base) // scale * scale + base).astype(wide)
+                known = valid if len(valid) else np.ones(n, np.bool_)
+                values = np.where(known, values, -1 << 31).astype(wide)
+                fits = all(
+                    -1 << (8 * width - 1) <= (each - base) // scale < 1 << (8 * width - 1)
+                    for each in values[known].tolist()
+                )
+                _is_packed(values, valid, base, scale, width, whole, fits=fits)
+                if n > 1 and known.any() and scale > 1:
+                    # One that is not whole, wherever it lies.
+                    off = values.copy()
+                    off[rng.choice(known.nonzero()[0])] += 1
+                    _is_packed(off, valid, base, scale, width, whole, fits=False)
+
+
+def _is_packed(values: Any, valid: Any, base: int, scale: int, width: int, whole: Any, *, fits: bool) -> None:
+    """Check that both kernels say whether values fit, and write those that do as they are read."""
+    known = valid if len(valid) else np.ones(len(values), np.bool_)
+    for kernel_set in (kernels._PLAIN, compiled_module().KERNELS):
+        packed = np.full((len(values), width), 0xAA, np.uint8)
+        if whole is None:
+            assert kernel_set.pack_bytes(values, valid, base, scale, packed) == fits
+        else:
+            assert kernel_set.pack(values, valid, base, scale, packed.view(whole).reshape(-1)) == fits
+        if fits:
+            numbers = [int.from_bytes(each.tobytes(), "little", signed=True) for each in packed]
+            back = np.array(numbers, object) * scale + base
+            assert back[known].tolist() == values[known].tolist()
+            assert not any(number for number, each in zip(numbers, known, strict=True) if not each)
 
 
 @pytest.mark.parametrize("n_codes", [1, 3, 200, 5_000, 3_000_000])

@@ -27,6 +27,7 @@ _PLAIN = Kernels(
     group_places=plain.group_places,
     scatter=plain.scatter,
     divide=plain.divide,
+    pack=plain.pack,
     pack_bytes=plain.pack_bytes,
     widen_bytes=plain.widen_bytes,
     take_bytes=plain.take_bytes,

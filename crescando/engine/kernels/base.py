@@ -44,6 +44,7 @@ class Kernels(NamedTuple):
     scatter: Callable[[Physical, I64, Physical, I64], None]
     take_bits: Callable[[U8, I64], Mask]
     divide: Callable[[Physical, int, NDArray[np.float64]], None]
+    pack: Callable[[Physical, Mask, int, int, Physical], bool]
     pack_bytes: Callable[[Physical, Mask, int, int, U8], bool]
     widen_bytes: Callable[[U8, int, int, Physical], None]
     take_bytes: Callable[[U8, I64, int, int, Physical], None]

@@ -25,7 +25,7 @@ from crescando.engine.kernels.posting_compiled import post_direct
 from crescando.engine.kernels.searching_compiled import search_order
 from crescando.engine.kernels.texts_compiled import COMPILED as TEXTS
 from crescando.engine.kernels.texts_compiled import compiled, readable
-from crescando.engine.kernels.unaligned import load_bytes, load_word
+from crescando.engine.kernels.unaligned import copy_word, load_bytes, load_word
 
 PHYSICAL = ("uint8", "uint16", "int8", "int16", "int32", "int64")
 
@@ -348,28 +348,71 @@ def divide(numbers: NDArray[Any], divisor: int, into: NDArray[np.float64]) -> No
         into[i] = np.float64(numbers[i]) / by
 
 
-def _pack_signature(values: Any) -> Any:
-    return types.boolean(
-        readable(values), readable(types.boolean), types.int64, types.int64, types.uint8[:, ::1]
-    )
+def _pack_signatures(into: Sequence[Any], *more: Any) -> list[Any]:
+    given = readable(types.boolean), types.int64, types.int64
+    return [
+        types.boolean(readable(values), *given, each, *more)
+        for values in (types.int32, types.int64)
+        for each in into
+    ]
 
 
-@compiled(*map(_pack_signature, (types.int32, types.int64)))
+_WHOLE = [types.int8[::1], types.int16[::1], types.int32[::1]]
+
+
+@compiled(*_pack_signatures([*_WHOLE, types.int64[::1]], types.int64))
+def _pack(values: NDArray[Any], valid: Mask, base: int, scale: int, into: NDArray[Any], width: int) -> bool:
+    """Write numbers of so many bytes; gives whether all fit."""
+    right = np.int64(64 - 8 * width)
+    # The bits in which any of them is not what it must be.
+    wrong = np.int64(0)
+    if scale != 1:
+        for i in range(values.size):
+            whole = np.int64(values[i]) - base if valid.size == 0 or valid[i] else np.int64(0)
+            number = np.int64(np.rint(np.float64(whole) / np.float64(scale)))
+            wrong |= (number << right >> right ^ number) | (number * scale ^ whole)
+            into[i] = number
+    elif valid.size:
+        for i in range(values.size):
+            number = np.int64(values[i]) - base if valid[i] else np.int64(0)
+            wrong |= number << right >> right ^ number
+            into[i] = number
+    else:
+        for i in range(values.size):
+            number = np.int64(values[i]) - base
+            wrong |= number << right >> right ^ number
+            into[i] = number
+    return bool(wrong == 0)
+
+
+@compiled(*_pack_signatures(_WHOLE))
+def pack(values: NDArray[Any], valid: Mask, base: int, scale: int, into: NDArray[Any]) -> bool:
+    """Write narrower numbers; see `plain.pack`."""
+    for start in range(0, values.size, _CHUNK):
+        some = slice(start, start + _CHUNK)
+        if not _pack(values[some], valid[some], base, scale, into[some], into.itemsize):
+            return False
+    return True
+
+
+@compiled(*_pack_signatures([types.uint8[:, ::1]]))
 def pack_bytes(values: NDArray[Any], valid: Mask, base: int, scale: int, into: U8) -> bool:
     """Write numbers in some bytes each; see `plain.pack_bytes`."""
-    right = np.int64(64 - 8 * into.shape[1])
-    fits = True
-    for i in range(values.size):
-        value = np.int64(values[i])
-        if valid.size and not valid[i]:
-            value = np.int64(base)
-        number = value - base
-        if scale != 1:
-            number //= scale
-        fits &= ((number << right) >> right == number) & (number * scale + base == value)
-        for place in range(into.shape[1]):
-            into[i, place] = (number >> (8 * place)) & 255
-    return fits
+    packed, width = into.reshape(-1), into.shape[1]
+    numbers = np.empty(_CHUNK, np.int64)
+    words = numbers.view(np.uint8)
+    for start in range(0, values.size, _CHUNK):
+        some = slice(start, start + _CHUNK)
+        if not _pack(values[some], valid[some], base, scale, numbers, width):
+            return False
+        for i in range(values[some].size):
+            at = (start + i) * width
+            if at + 8 <= packed.size:
+                # What is written too much is the next one's.
+                copy_word(packed, at, words, 8 * i)
+            else:
+                packed[at : at + width] = words[8 * i : 8 * i + width]
+    return True
 
 
 @_compile([f"void(uint8[:, ::1], int64, int64, {wide}[::1])" for wide in _WIDE])
@@ -458,6 +501,7 @@ KERNELS = Kernels(
     group_places=group_places,
     scatter=scatter,
     divide=divide,
+    pack=pack,
     pack_bytes=pack_bytes,
     widen_bytes=widen_bytes,
     take_bytes=take_bytes,

@@ -308,26 +308,49 @@ def divide(numbers: NDArray[Any], divisor: int, into: NDArray[np.float64]) -> No
     into /= divisor
 
 
-def pack_bytes(values: NDArray[Any], valid: Mask, base: int, scale: int, into: NDArray[np.uint8]) -> bool:
-    """Write the numbers ``(value - base) / scale`` in some bytes each; gives whether all are whole and fit.
+def pack(values: NDArray[Any], valid: Mask, base: int, scale: int, into: NDArray[Any]) -> bool:
+    """Write the numbers ``(value - base) / scale`` as narrower ones; gives whether all are whole and fit.
 
     Parameters
     ----------
     values : ndarray of int32 or int64, shape (n,)
     valid : ndarray of bool, shape (n,) or (0,)
-        Others may be anything; none of them says that all are valid.
+        Others may be anything and become 0; none of them says that all are valid.
     base, scale : int
-    into : ndarray of uint8, shape (n, width)
-        The lower bytes of each, the lowest first; written even if some do not fit.
+    into : ndarray of int8, int16 or int32, shape (n,)
+        Holds anything if some do not fit.
     """
+    numbers, fits = _scaled(values, valid, base, scale, 8 * into.itemsize)
+    np.copyto(into, numbers, casting="unsafe")
+    return fits
+
+
+def pack_bytes(values: NDArray[Any], valid: Mask, base: int, scale: int, into: NDArray[np.uint8]) -> bool:
+    """Do as `pack` does, for numbers of one to six bytes each.
+
+    Parameters
+    ----------
+    into : ndarray of uint8, shape (n, width)
+        The lower bytes of each, the lowest first.
+    """
+    numbers, fits = _scaled(values, valid, base, scale, 8 * into.shape[1])
+    into[:] = numbers.astype("<i8").view(np.uint8).reshape(-1, 8)[:, : into.shape[1]]
+    return fits
+
+
+def _scaled(values: NDArray[Any], valid: Mask, base: int, scale: int, n_bits: int) -> tuple[I64, bool]:
+    """Give numbers, and whether all are whole and have no more bits."""
     wide = values.astype(np.int64)
     if len(valid):
         wide = np.where(valid, wide, np.int64(base))
-    numbers = (wide - np.int64(base)) // np.int64(scale)
-    right = 64 - 8 * into.shape[1]
-    into[:] = numbers.astype("<i8").view(np.uint8).reshape(-1, 8)[:, : into.shape[1]]
-    fits = (numbers << right >> right == numbers) & (numbers * np.int64(scale) + np.int64(base) == wide)
-    return bool(fits.all())
+    numbers = whole = wide - np.int64(base)
+    if scale != 1:
+        # Of six bytes the nearest one is the only one that can be right, and that is looked at.
+        numbers = np.rint(whole / scale).astype(np.int64)
+    right = 64 - n_bits
+    return numbers, bool(
+        ((numbers << right >> right == numbers) & (numbers * np.int64(scale) == whole)).all()
+    )
 
 
 def widen_bytes(numbers: NDArray[np.uint8], base: int, scale: int, into: NDArray[Any]) -> None:
