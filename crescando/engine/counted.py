@@ -96,6 +96,32 @@ class Counted(Packed):
         codes[self._odd_rows[first:end] - start] = self._odd_codes[first:end]
         return codes
 
+    def find(self, keys: I64, start: int, stop: int) -> tuple[I64, I64]:
+        """Give the rows ``start:stop`` that have some codes, ascending, and the index of each one's code.
+
+        Takes no look at each row: as codes count up, it is known where each one is.
+
+        Parameters
+        ----------
+        keys : ndarray of int64, shape (n,)
+            Ascending, none twice.
+        start, stop : int
+            Rows in use.
+        """
+        if stop <= start or not len(keys):
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        rows, places = kernels.active().counts.find_counted(self._words, self._bases, start, stop, keys)
+        first, end = np.searchsorted(self._odd_rows, (start, stop)).tolist()
+        if first == end:
+            return rows, places
+        odd, codes = self._odd_rows[first:end], self._odd_codes[first:end]
+        kept = odd[np.minimum(np.searchsorted(odd, rows), len(odd) - 1)] != rows
+        at = np.minimum(np.searchsorted(keys, codes), len(keys) - 1)
+        more = (keys[at] == codes).nonzero()[0]
+        rows, places = np.append(rows[kept], odd[more]), np.append(places[kept], at[more])
+        order = np.argsort(rows)
+        return rows[order], places[order]
+
     def parts(self, n_rows: int) -> list[tuple[NDArray[Any], int]]:
         """Give the arrays that it lies in; see `Packed.parts`."""
         n_words = -(-n_rows // _WORD_ROWS)

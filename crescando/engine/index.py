@@ -10,20 +10,18 @@ operation wants costs one look into it (see `engine.kernels`).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crescando.engine import kernels
-from crescando.engine.kernels.plain import hash_keys
+from crescando.engine.kernels.plain import FEW, hash_keys
 from crescando.engine.keys import I64, KEY_MAX
 
 PIECE_PAIRS = 1 << 18
 """Candidate pairs per piece: a few MB of temporaries, however broad a predicate is."""
-
-_FEW = 4
-"""So few constants are compared one by one, faster than any join (measured)."""
 
 _BITS_PER_CONSTANT = 64
 """Rare false survivors are worth more than a small bitmap (measured)."""
@@ -129,10 +127,11 @@ class PointIndex:
     """
 
     def __init__(self, keys: I64, operations: I64) -> None:
+        self._given = keys
         self._slots: NDArray[np.int32] | None = None
         self._base, n = int(keys.min(initial=KEY_MAX)), len(keys)
         spread = int(keys.max(initial=self._base)) - self._base + 1
-        if n > _FEW and spread <= min(max(_SLOTS_PER_CONSTANT * n, 1 << 16), _SLOTS_MAX):
+        if n > FEW and spread <= min(max(_SLOTS_PER_CONSTANT * n, 1 << 16), _SLOTS_MAX):
             posted = kernels.active().post_direct(keys, operations, self._base, spread)
             self._slots, self._bits, self._starts, self._counts, self._operations = posted
         else:
@@ -148,7 +147,7 @@ class PointIndex:
         self._starts = first.nonzero()[0]
         self._keys = ordered[self._starts]
         self._counts = np.diff(np.append(self._starts, len(ordered)))
-        if len(self._keys) > _FEW:
+        if len(self._keys) > FEW:
             self._hash(len(self._keys))
 
     def _hash(self, n: int) -> None:
@@ -167,9 +166,28 @@ class PointIndex:
         self._heads = np.zeros(len(self._bits) + 1, np.int64)
         np.cumsum(np.bincount(words, minlength=len(self._bits)), out=self._heads[1:])
 
+    @cached_property
+    def keys(self) -> I64:
+        """The constants, ascending, none twice."""
+        keys: I64 = np.unique(self._given)
+        return keys
+
+    @cached_property
+    def _places(self) -> I64:
+        """The place of each of the `keys`."""
+        if self._slots is not None:
+            return self._slots[self.keys - self._base].astype(np.int64)
+        return np.argsort(self._keys)
+
+    def pairs(self, rows: I64, found: I64) -> Iterator[Pairs]:
+        """Give the pairs of rows of which it is known which of the `keys` each one has."""
+        return self._paired(rows, self._places[found])
+
     def probe(self, keys: NDArray[Any]) -> Iterator[Pairs]:
         """Give the pairs whose key equals a constant."""
-        rows, places = self._find(keys)
+        return self._paired(*self._find(keys))
+
+    def _paired(self, rows: I64, places: I64) -> Iterator[Pairs]:
         if 0 < len(rows) * self._most <= PIECE_PAIRS:
             pair_up = kernels.active().pair_up
             return iter((pair_up(rows, places, self._starts, self._counts, self._operations),))
@@ -180,10 +198,8 @@ class PointIndex:
         active = kernels.active()
         if self._slots is not None:
             return active.find_direct(keys, self._base, self._bits, self._slots)
-        if len(self._keys) <= _FEW:
-            hits = [(keys == key).nonzero()[0] for key in self._keys]
-            places = np.repeat(np.arange(len(hits)), [len(hit) for hit in hits])
-            return np.concatenate([np.zeros(0, np.int64), *hits]), places
+        if len(self._keys) <= FEW:
+            return active.find_few(keys, self._keys)
         return active.find_hashed(keys, self._shift, self._bits, self._heads, self._keys)
 
 
@@ -233,7 +249,7 @@ class IntervalIndex:
         self._low = low
         self._high = high
         self._operations = operations
-        if len(low) <= _FEW:
+        if len(low) <= 1:
             return
         self._borders = np.unique(np.concatenate((low, high[high < KEY_MAX] + 1)))
         begin = np.searchsorted(self._borders, low)
@@ -273,7 +289,7 @@ class IntervalIndex:
 
     def probe(self, keys: NDArray[Any]) -> Iterator[Pairs]:
         """Give the pairs whose key lies in an interval."""
-        if len(self._low) <= _FEW:
+        if len(self._low) <= 1:
             return self._compare(keys)
         rows, places = kernels.active().find_intervals(
             keys, self._base, self._shift, self._bits, self._heads, self._borders, self._counts
@@ -283,9 +299,9 @@ class IntervalIndex:
         return self._sort(keys, rows)
 
     def _compare(self, keys: NDArray[Any]) -> Iterator[Pairs]:
-        """Test the intervals one by one."""
+        """Test one interval, or none: there is nothing to look up."""
         for low, high, operation in zip(self._low, self._high, self._operations, strict=True):
-            rows = ((keys >= low) & (keys <= high)).nonzero()[0]
+            rows = kernels.active().find_between(keys, int(low), int(high))
             if len(rows):
                 yield rows, np.full(len(rows), operation)
 

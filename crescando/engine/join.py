@@ -23,11 +23,15 @@ from crescando.engine.index import Index, IntervalIndex, Pairs, PointIndex, expa
 from crescando.engine.keys import I64, KEY_MAX, KEY_MIN, Mask, float_keys, key_intervals
 from crescando.engine.membership import list_keys
 from crescando.engine.plan import Access, Composite
+from crescando.engine.segment import Block
 from crescando.engine.statement import Parameter
 from crescando.engine.table import Table
 from crescando.engine.texts import like_bounds
 from crescando.engine.values import Value, both_valid
 from crescando.schema import DataType
+
+_ROWS_PER_KEY = 256
+"""Where constants can be looked for one by one, they are if there are so many rows for each (measured)."""
 
 _ROWS_PER_TEXT = 4
 """Intervals of texts are looked for by the codes in them, if there are so many rows for each (a guess)."""
@@ -95,6 +99,9 @@ class Join:
         if self._n_texts != self._count_texts():
             # A text that an update has just made moves ranks and may be a constant.
             self._build()
+        if self._single is not None and rows is None:
+            yield from self._single.pairs(source, self._parts[0].column)
+            return
         columns = [source.column(part.column) for part in self._parts]
         if rows is not None:
             columns = [column.take(rows) for column in columns]
@@ -128,6 +135,23 @@ class ColumnIndex:
 
     index: Index
     is_ranked: bool
+
+    def pairs(self, source: Source, column_id: int) -> Iterator[Pairs]:
+        """Give the pairs of the rows of a source for which the comparisons hold, in pieces."""
+        index = self.index
+        if isinstance(source, Block) and isinstance(index, PointIndex) and not self.is_ranked:
+            # Where nobody need look at each row, few constants are found at once.
+            few = _ROWS_PER_KEY * len(index.keys) <= source.n_rows
+            found = source.find(column_id, index.keys) if few else None
+            if found is not None:
+                yield from index.pairs(*found)
+                return
+        column = source.column(column_id)
+        for rows, operations in self.probe(column):
+            if column.valid is not None:
+                known = column.valid[rows].nonzero()[0]
+                rows, operations = rows[known], operations[known]
+            yield rows, operations
 
     def probe(self, column: Value) -> Iterator[Pairs]:
         """Give the pairs whose key satisfies the constants, in pieces; rows that are NULL are arbitrary."""

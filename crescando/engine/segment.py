@@ -455,6 +455,20 @@ class Block:
             self.pools.get(column_id),
         )
 
+    def find(self, column_id: int, codes: I64) -> tuple[I64, I64] | None:
+        """Give the rows that have some codes, ascending and without NULL, and the index of each one's code.
+
+        None if that takes a look at each row. The codes are ascending and none comes twice.
+        """
+        lane, valid = self.segment.data[column_id], self.segment.valid.get(column_id)
+        if not isinstance(lane, Counted):
+            return None
+        rows, places = lane.find(codes, self.start, self.stop)
+        if valid is not None:
+            known = valid[rows].nonzero()[0]
+            rows, places = rows[known], places[known]
+        return rows - self.start, places
+
     def positions(self, rows: I64 | None = None) -> U64:
         """Give the ring positions of some rows, or of all."""
         at = slice(self.start, self.stop) if rows is None else rows + self.start

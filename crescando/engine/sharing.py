@@ -69,11 +69,7 @@ class SharedJoin:
         """Give the pairs for which the comparisons hold, group by group, in pieces."""
         if self._n_texts != self._count_texts():
             self._build()
-        column = source.column(self._paths[0].column)
-        for rows, owners in self._index.probe(column):
-            if column.valid is not None:
-                known = column.valid[rows].nonzero()[0]
-                rows, owners = rows[known], owners[known]
+        for rows, owners in self._index.pairs(source, self._paths[0].column):
             yield from self._split(rows, owners)
 
     def _split(self, rows: I64, owners: I64) -> Iterator[tuple[int, Pairs]]:

@@ -138,6 +138,14 @@ def test_a_segment_gives_back_what_was_stored(data: Any, seed: int) -> None:
         stop = min(start + 70, len(model))
         assert segment.data[1][start:stop].tolist() == whole[start:stop].tolist()
         assert all(shown(still) == before for still, before in stills)
+        if isinstance(segment.data[1], Counted):
+            keys = np.unique(rng.choice([*(each for each in model if each is not None), 3, 70_000], 20))
+            block = Block(segment, start, stop, {1: DataType.STRING}, {})
+            found = block.find(1, keys.astype(np.int64))
+            assert found is not None
+            assert list(zip(found[0].tolist(), keys[found[1]].tolist(), strict=True)) == [
+                (row, code) for row, code in enumerate(model[start:stop]) if code in set(keys.tolist())
+            ]
 
 
 def _stored(n: int, codes: Any, valid: Any = None) -> Segment:

@@ -14,6 +14,7 @@ from crescando.engine.composite import CompositeIndex
 from crescando.engine.index import IntervalIndex, PointIndex
 from crescando.engine.kernels import plain
 from crescando.engine.kernels.base import Kernels
+from crescando.engine.kernels.plain import FEW
 from crescando.engine.kernels.posting import post_direct as plain_postings
 from tests.engine.compiled import compiled_module, using
 
@@ -63,6 +64,52 @@ def test_points_are_found_exactly(dtype: np.dtype[Any], seed: int, active: Kerne
         if key == constant
     }
     assert _pairs(PointIndex(constants, operations), keys) == expected
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("n", range(FEW + 3))
+def test_few_points_are_found_exactly(dtype: np.dtype[Any], n: int, active: Kernels) -> None:
+    rng = np.random.default_rng(n)
+    for n_rows in (0, 1, 15, 16, 17, 9_000):
+        keys = _keys(rng, dtype, n_rows)
+        # Also such as no key of the type can be, though some have its lower bytes.
+        near = np.append(_keys(rng, dtype, n).astype(np.int64), _keys(rng, dtype, n).astype(np.int64) + 256)
+        constants = rng.permutation(near)[:n]
+        operations = rng.permutation(n)
+        expected = {
+            (row, int(operation))
+            for row, key in enumerate(keys.tolist())
+            for constant, operation in zip(constants.tolist(), operations, strict=True)
+            if key == constant
+        }
+        index = PointIndex(constants, operations)
+        assert _pairs(index, keys) == expected
+        # Who knows already which of the constants a row has says so by their order.
+        assert index.keys.tolist() == sorted(set(constants.tolist()))
+        rows = np.isin(keys.astype(np.int64), index.keys).nonzero()[0]
+        known = index.pairs(rows, np.searchsorted(index.keys, keys[rows].astype(np.int64)))
+        assert {
+            pair for some in known for pair in zip(*map(np.ndarray.tolist, some), strict=True)
+        } == expected
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_few_intervals_are_found_exactly(dtype: np.dtype[Any], n: int, active: Kernels) -> None:
+    rng = np.random.default_rng(n)
+    bounds = np.iinfo(np.int64)
+    for n_rows in (0, 1, 15, 16, 17, 9_000):
+        keys = _keys(rng, dtype, n_rows)
+        for low, high in ((-3, 5), (bounds.min, 0), (0, bounds.max), (bounds.min, bounds.max), (90, 90)):
+            ends = np.array([[low, high], [-50, 60]])[:n]
+            expected = {
+                (row, place)
+                for row, key in enumerate(keys.tolist())
+                for place, (first, last) in enumerate(ends.tolist())
+                if first <= key <= last
+            }
+            index = IntervalIndex(ends[:, 0].copy(), ends[:, 1].copy(), np.arange(n))
+            assert _pairs(index, keys) == expected
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)

@@ -13,6 +13,8 @@ from crescando.engine.kernels.base import Kernels
 
 _PLAIN = Kernels(
     name="numpy",
+    find_few=plain.find_few,
+    find_between=plain.find_between,
     find_direct=plain.find_direct,
     find_hashed=plain.find_hashed,
     find_intervals=plain.find_intervals,

@@ -29,6 +29,8 @@ class Kernels(NamedTuple):
     """
 
     name: str
+    find_few: Callable[[Physical, I64], tuple[I64, I64]]
+    find_between: Callable[[Physical, int, int], I64]
     find_direct: Callable[[Physical, int, U64, I32], tuple[I64, I64]]
     find_hashed: Callable[[Physical, int, U64, I64, I64], tuple[I64, I64]]
     find_intervals: Callable[[Physical, int, int, U64, I64, I64, I64], tuple[I64, I64]]

@@ -19,8 +19,16 @@ from crescando.engine.kernels.base import I32, I64, U8, U64, Kernels, Mask
 from crescando.engine.kernels.borders_compiled import length_of
 from crescando.engine.kernels.coding_compiled import COMPILED as CODES
 from crescando.engine.kernels.counting_compiled import COMPILED as COUNTS
-from crescando.engine.kernels.lanes import LANES, put_aside, test_buckets, test_direct, test_hashed
-from crescando.engine.kernels.plain import GOLDEN, HASH_HIGH, HASH_LOW
+from crescando.engine.kernels.lanes import (
+    LANES,
+    put_aside,
+    test_between,
+    test_buckets,
+    test_direct,
+    test_few,
+    test_hashed,
+)
+from crescando.engine.kernels.plain import FEW, GOLDEN, HASH_HIGH, HASH_LOW
 from crescando.engine.kernels.posting_compiled import post_direct
 from crescando.engine.kernels.searching_compiled import search_order
 from crescando.engine.kernels.texts_compiled import COMPILED as TEXTS
@@ -72,6 +80,82 @@ def _hash(key: Any, right: Any) -> Any:
 def _first(count: Any) -> Any:
     """Give a word with so many bits set, fewer than all."""
     return (_ONE << np.uint64(count)) - _ONE
+
+
+@_compile(_each(_PAIR, "K[::1], int64[::1]"))
+def find_few(keys: NDArray[Any], constants: I64) -> tuple[I64, I64]:
+    """Find a few constants, by comparing; see `plain.find_few`."""
+    rows = np.empty(_CHUNK, np.int64)
+    places = np.empty(_CHUNK, np.int64)
+    # Those that no key of this type can be are left out, and the last one fills the places that are left.
+    wanted = np.empty(FEW, keys.dtype)
+    n_wanted = 0
+    for place in range(constants.size):
+        wanted[n_wanted] = constants[place]
+        n_wanted += np.int64(wanted[n_wanted]) == constants[place]
+    if n_wanted == 0:
+        return rows[:0].copy(), places[:0].copy()
+    for place in range(n_wanted, FEW):
+        wanted[place] = wanted[n_wanted - 1]
+    chunk = np.empty(_CHUNK + LANES, np.int32)
+    rest = np.zeros(LANES, keys.dtype)
+    found = np.int64(0)
+    for start in range(0, keys.size, _CHUNK):
+        part = keys[start : start + _CHUNK]
+        whole = part.size - part.size % LANES
+        survivors = np.int64(0)
+        for at in range(0, whole, LANES):
+            word = np.uint64(0)
+            for i in range(0, n_wanted, 4):
+                word |= test_few(part, at, wanted[i], wanted[i + 1], wanted[i + 2], wanted[i + 3])
+            if word:
+                survivors = put_aside(word, at, chunk, survivors)
+        if whole < part.size:
+            rest[: part.size - whole] = part[whole:]
+            word = np.uint64(0)
+            for i in range(0, n_wanted, 4):
+                word |= test_few(rest, 0, wanted[i], wanted[i + 1], wanted[i + 2], wanted[i + 3])
+            word &= _first(part.size - whole)
+            survivors = put_aside(word, whole, chunk, survivors)
+        rows = _with_room(rows, found, survivors)
+        places = _with_room(places, found, survivors)
+        for j in range(survivors):
+            key = np.int64(part[chunk[j]])
+            rows[found] = start + chunk[j]
+            place = 0
+            while constants[place] != key:
+                place += 1
+            places[found] = place
+            found += 1
+    return rows[:found].copy(), places[:found].copy()
+
+
+@_compile(_each("int64[::1]", "K[::1], int64, int64"))
+def find_between(keys: NDArray[Any], low: int, high: int) -> I64:
+    """Find the keys in an interval; see `plain.find_between`."""
+    rows = np.empty(_CHUNK, np.int64)
+    # It wraps round where it is more than an int64 holds; compared as it is without a sign, it fits.
+    span = high - low
+    chunk = np.empty(_CHUNK + LANES, np.int32)
+    rest = np.zeros(LANES, keys.dtype)
+    found = np.int64(0)
+    for start in range(0, keys.size, _CHUNK):
+        part = keys[start : start + _CHUNK]
+        whole = part.size - part.size % LANES
+        survivors = np.int64(0)
+        for at in range(0, whole, LANES):
+            word = test_between(part, at, low, span)
+            if word:
+                survivors = put_aside(word, at, chunk, survivors)
+        if whole < part.size:
+            rest[: part.size - whole] = part[whole:]
+            word = test_between(rest, 0, low, span) & _first(part.size - whole)
+            survivors = put_aside(word, whole, chunk, survivors)
+        rows = _with_room(rows, found, survivors)
+        for j in range(survivors):
+            rows[found + j] = start + chunk[j]
+        found += survivors
+    return rows[:found].copy()
 
 
 @_compile(_each(_PAIR, "K[::1], int64, uint64[::1], int32[::1]"))
@@ -487,6 +571,8 @@ def add_lengths(weight: I64, offsets: NDArray[Any], codes: I32) -> None:
 
 KERNELS = Kernels(
     name="numba",
+    find_few=find_few,
+    find_between=find_between,
     find_direct=find_direct,
     find_hashed=find_hashed,
     find_intervals=find_intervals,

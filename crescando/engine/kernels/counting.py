@@ -89,12 +89,40 @@ def take_counted(words: U64, bases: I32, odd_rows: I32, odd_codes: I32, rows: I6
     return codes
 
 
+def find_counted(words: U64, bases: I32, start: int, stop: int, keys: I64) -> tuple[I64, I64]:
+    """Find the rows ``start:stop`` that have some codes, odd ones left out of account.
+
+    Codes never fall from row to row, so that those of one code are a run.
+
+    Parameters
+    ----------
+    words, bases
+    start, stop : int
+        Before the end of the rows in use.
+    keys : ndarray of int64, shape (n,)
+        Ascending, none twice.
+
+    Returns
+    -------
+    rows, places : ndarray of int64
+        Rows, ascending, and the index of the code that each one has.
+    """
+    codes = np.empty(stop - start, np.int32)
+    spread_counted(words, bases, start, codes)
+    first, end = np.searchsorted(codes, keys, "left"), np.searchsorted(codes, keys, "right")
+    counts = end - first
+    places = np.repeat(np.arange(len(keys)), counts)
+    before = np.cumsum(counts) - counts
+    return np.arange(len(places)) + (first - before)[places] + start, places
+
+
 class CountKernels(NamedTuple):
     """A set of these functions."""
 
     count_up: Callable[[I32, Mask, int, int, U64, I32], tuple[int, I64]]
     spread_counted: Callable[[U64, I32, int, I32], None]
     take_counted: Callable[[U64, I32, I32, I32, I64], I32]
+    find_counted: Callable[[U64, I32, int, int, I64], tuple[I64, I64]]
 
 
-PLAIN = CountKernels(count_up, spread_counted, take_counted)
+PLAIN = CountKernels(count_up, spread_counted, take_counted, find_counted)

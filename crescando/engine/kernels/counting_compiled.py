@@ -132,4 +132,52 @@ def take_counted(words: U64, bases: I32, odd_rows: I32, odd_codes: I32, rows: I6
     return codes
 
 
-COMPILED = CountKernels(count_up, spread_counted, take_counted)
+@njit(cache=True, nogil=True, inline="always")
+def _place_of(word: Any, count: Any) -> Any:
+    """Give the place of a word's bit number `count`, counted from 1."""
+    for _ in range(count - 1):
+        word &= word - _ONE
+    return _count((word & (~word + _ONE)) - _ONE)
+
+
+@compiled(types.int64(_WORDS, _BASES, types.int64, types.int64, types.int64))
+def _first_from(words: U64, bases: I32, low: int, high: int, code: int) -> Any:
+    """Give the first row of the words ``low:high`` whose code is not below another one; or behind them."""
+    first, end = low, high
+    while first < end:
+        middle = (first + end) >> 1
+        if bases[middle] < code:
+            first = middle + 1
+        else:
+            end = middle
+    # Of the words before, whose bases are below, the last one alone may count up to it.
+    if first > low:
+        wanted = code - np.int64(bases[first - 1])
+        if _count(words[first - 1]) >= wanted:
+            return 64 * (first - 1) + _place_of(words[first - 1], wanted)
+    return 64 * first
+
+
+@compiled(
+    types.UniTuple(types.int64[::1], 2)(_WORDS, _BASES, types.int64, types.int64, readable(types.int64))
+)
+def find_counted(words: U64, bases: I32, start: int, stop: int, keys: I64) -> tuple[I64, I64]:
+    """Find the rows that have some codes; see `counting.find_counted`."""
+    low, high = start >> 6, (stop + 63) >> 6
+    firsts, ends = np.empty(keys.size, np.int64), np.empty(keys.size, np.int64)
+    n = np.int64(0)
+    for i in range(keys.size):
+        firsts[i] = max(_first_from(words, bases, low, high, keys[i]), start)
+        ends[i] = max(min(_first_from(words, bases, low, high, keys[i] + 1), stop), firsts[i])
+        n += ends[i] - firsts[i]
+    rows, places = np.empty(n, np.int64), np.empty(n, np.int64)
+    at = np.int64(0)
+    for i in range(keys.size):
+        for row in range(firsts[i], ends[i]):
+            rows[at] = row
+            places[at] = i
+            at += 1
+    return rows, places
+
+
+COMPILED = CountKernels(count_up, spread_counted, take_counted, find_counted)

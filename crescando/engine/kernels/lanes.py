@@ -64,6 +64,16 @@ class _Lanes:
         lower = self.widened(_WORDS)
         return lower, builder.ashr(lower, _same(_WORDS, 31))
 
+    def equals(self, argument: int) -> Any:
+        """Give as a vector of bits which keys equal an argument of their type."""
+        return self.builder.icmp_unsigned(
+            "==", self.keys, _spread(self.builder, self.keys.type, self._arguments[argument])
+        )
+
+    def word(self, hits: Any) -> Any:
+        """Give a vector of bits as a word."""
+        return self.builder.zext(self.builder.bitcast(hits, ir.IntType(LANES)), _WIDE)
+
     def tested(self, argument: int, places: Any, wanted: Any) -> Any:
         """Give as a word which lanes are wanted and have their bit in a bitmap set."""
         builder = self.builder
@@ -74,8 +84,7 @@ class _Lanes:
         gather = _function(builder, kind, f"llvm.masked.gather.v{LANES}i32.v{LANES}p0")
         found = builder.call(gather, [at, _WORD(4), wanted, _same(_WORDS, 0)])
         bit = builder.and_(builder.lshr(found, builder.and_(places, _same(_WORDS, 31))), _same(_WORDS, 1))
-        hit = builder.icmp_unsigned("!=", bit, _same(_WORDS, 0))
-        return builder.zext(builder.bitcast(hit, ir.IntType(LANES)), _WIDE)
+        return self.word(builder.icmp_unsigned("!=", bit, _same(_WORDS, 0)))
 
 
 def _hashed(context: Any, keys: Any, at: Any, shift: Any, bits: Any) -> Any:
@@ -116,6 +125,28 @@ def _bucketed(context: Any, keys: Any, at: Any, base: Any, shift: Any, last: Any
         return lanes.tested(5, builder.trunc(buckets, _WORDS), inside)
 
     return types.uint64(keys, *[types.int64] * 4, bits), _generator(generate)
+
+
+def _few(context: Any, keys: Any, at: Any, first: Any, second: Any, third: Any, fourth: Any) -> Any:
+    """Test whether the keys are one of four."""
+
+    def generate(lanes: _Lanes) -> Any:
+        builder = lanes.builder
+        hits = [lanes.equals(argument) for argument in range(2, 6)]
+        return lanes.word(builder.or_(builder.or_(hits[0], hits[1]), builder.or_(hits[2], hits[3])))
+
+    return types.uint64(keys, types.int64, *[keys.dtype] * 4), _generator(generate)
+
+
+def _between(context: Any, keys: Any, at: Any, low: Any, span: Any) -> Any:
+    """Test whether the keys are at least `low`, and no further above it than `span`."""
+
+    def generate(lanes: _Lanes) -> Any:
+        builder = lanes.builder
+        above = builder.sub(lanes.widened(_WIDES), lanes.every(2))
+        return lanes.word(builder.icmp_unsigned("<=", above, lanes.every(3)))
+
+    return types.uint64(keys, types.int64, types.int64, types.int64), _generator(generate)
 
 
 def _generator(generate: Callable[[_Lanes], Any]) -> Callable[[Any, Any, Any, Any], Any]:
@@ -168,4 +199,6 @@ def _same(kind: Any, value: int) -> Any:
 test_hashed: Any = intrinsic(_hashed)
 test_direct: Any = intrinsic(_direct)
 test_buckets: Any = intrinsic(_bucketed)
+test_few: Any = intrinsic(_few)
+test_between: Any = intrinsic(_between)
 put_aside: Any = intrinsic(_put_aside)

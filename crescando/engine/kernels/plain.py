@@ -49,6 +49,43 @@ def _test(bits: U64, at: U64) -> NDArray[np.bool_]:
     return hit
 
 
+FEW = 12
+"""So many constants are compared with every key, which is faster than to look each key up (measured)."""
+
+
+def find_few(keys: NDArray[Any], constants: I64) -> tuple[I64, I64]:
+    """Find a few constants, by comparing.
+
+    Parameters
+    ----------
+    keys : ndarray, shape (n,)
+    constants : ndarray of int64, shape (n_constants,)
+        Distinct, at most `FEW`.
+
+    Returns
+    -------
+    rows, places : ndarray of int64
+        Rows whose key is a constant, ascending, and the constant's index.
+    """
+    places = np.full(len(keys), -1, np.int8)
+    for place, constant in enumerate(constants):
+        places[keys == constant] = place
+    rows = (places >= 0).nonzero()[0]
+    return rows, places[rows].astype(np.int64)
+
+
+def find_between(keys: NDArray[Any], low: int, high: int) -> I64:
+    """Give the rows, ascending, whose key lies in a closed interval that is not empty.
+
+    Parameters
+    ----------
+    keys : ndarray, shape (n,)
+    low, high : int
+    """
+    wide = keys.astype(np.int64, copy=False)
+    return ((wide >= low) & (wide <= high)).nonzero()[0]
+
+
 def find_direct(keys: NDArray[Any], base: int, bits: U64, slots: I32) -> tuple[I64, I64]:
     """Find constants that lie close together, by offset.
 
