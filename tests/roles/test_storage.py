@@ -697,8 +697,8 @@ def entering(worked_s: float, took_s: float) -> int:
 def test_what_cycles_take_decides_how_many_operations_share_the_next_one() -> None:
     # Of what is slow twice as many as were tried; of what is not as many as a cycle's time is enough for.
     assert entering(worked_s=5.0, took_s=5.0) <= 32
-    assert entering(worked_s=0.001, took_s=0.001) > 100
+    assert entering(worked_s=0.0005, took_s=0.0005) > 100
 
 
 def test_a_cycle_that_waited_for_a_core_is_no_reason_to_share_less() -> None:
-    assert entering(worked_s=0.001, took_s=5.0) > 100
+    assert entering(worked_s=0.0005, took_s=5.0) > 100

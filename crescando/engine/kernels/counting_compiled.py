@@ -158,9 +158,12 @@ def _first_from(words: U64, bases: I32, low: int, high: int, code: int) -> Any:
     return 64 * first
 
 
-@compiled(
-    types.UniTuple(types.int64[::1], 2)(_WORDS, _BASES, types.int64, types.int64, readable(types.int64))
-)
+def _find_signature() -> Any:
+    result: Any = types.UniTuple  # numba has no types for it.
+    return result(types.int64[::1], 2)(_WORDS, _BASES, types.int64, types.int64, _ROWS)
+
+
+@compiled(_find_signature())
 def find_counted(words: U64, bases: I32, start: int, stop: int, keys: I64) -> tuple[I64, I64]:
     """Find the rows that have some codes; see `counting.find_counted`."""
     low, high = start >> 6, (stop + 63) >> 6
