@@ -147,7 +147,18 @@ class Texts(Sequence[Any]):
 
     def decode(self, starts: I64, lengths: I64) -> list[Any]:
         """Give slices of the heap as Python objects."""
-        packed = kernels.active().texts.gather_slices(self.heap, starts, lengths)
+        made = kernels.active().texts
+        if not self.binary and len(starts):
+            # Cut where a character stands that hardly any text has: in half of the time.
+            marked: str = made.mark_slices(self.heap, starts, lengths).tobytes().decode()
+            parts = marked.split("\0")
+            if len(parts) == len(starts) + 1:
+                parts.pop()
+                return parts
+        return self._cut(made.gather_slices(self.heap, starts, lengths), lengths)
+
+    def _cut(self, packed: U8, lengths: I64) -> list[Any]:
+        """Give texts that lie end to end as Python objects."""
         ends = np.cumsum(lengths)
         data = packed.tobytes()
         whole: Text = data

@@ -144,6 +144,9 @@ def test_both_sets_of_kernels_agree() -> None:
         assert made.gather_slices(heap, starts[other], lengths[other]).tobytes() == b"".join(
             items[place] for place in other
         )
+        assert made.mark_slices(heap, starts[other], lengths[other]).tobytes() == b"".join(
+            items[place] + b"\0" for place in other
+        )
         for offsets in (texts.offsets, texts.offsets.astype(np.int64)):
             copied, borders = made.take_slices(heap, offsets, some)
             taken = [b"" if place < 0 else items[place] for place in some]
@@ -214,6 +217,21 @@ def test_both_sets_of_kernels_number_texts_alike(n_texts: int, n_codes: int) -> 
         used = made.renumber(renumbered, n_texts)
         assert used.tolist() == sorted(set(codes.tolist()))
         assert used[renumbered].tolist() == codes.tolist()
+
+
+@pytest.mark.parametrize("name", ["numpy", "numba"])
+@pytest.mark.parametrize(
+    "texts",
+    [[""], ["", ""], ["\0"], ["a", "", "b\0", "ß"], ["\0", "\0\0", ""], ["𝄞" * 9, "a" * 40, "é"], ["x"] * 99],
+)
+def test_texts_are_given_back_whatever_is_in_them(name: str, texts: list[str]) -> None:
+    with using(name):
+        held = Texts.of(texts)
+        assert held.decode(held.starts, held.lengths) == texts
+        assert held.decode(held.starts[::-1].copy(), held.lengths[::-1].copy()) == texts[::-1]
+        as_bytes = [text.encode() for text in texts]
+        held = Texts.of(as_bytes)
+        assert held.decode(held.starts, held.lengths) == as_bytes
 
 
 def test_neighbours_are_gathered_as_one() -> None:

@@ -197,6 +197,13 @@ def gather_slices(heap: U8, starts: I64, lengths: I64) -> U8:
     return copied
 
 
+def mark_slices(heap: U8, starts: I64, lengths: I64) -> U8:
+    """Copy slices with a byte 0 behind each."""
+    data = np.ascontiguousarray(heap).data
+    pairs = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
+    return np.frombuffer(b"".join([bytes(data[start:stop]) + b"\0" for start, stop in pairs]), np.uint8)
+
+
 def take_slices(heap: U8, offsets: NDArray[Any], places: I64) -> tuple[U8, I64]:
     """Copy the slices at some places of a list, none where a place is negative; gives their offsets too.
 
@@ -437,6 +444,7 @@ class TextKernels(NamedTuple):
     fingerprint_slices: Callable[[U8, I64, I64], U64]
     equal_slices: Callable[[U8, I64, I64, U8, I64, I64], Mask]
     gather_slices: Callable[[U8, I64, I64], U8]
+    mark_slices: Callable[[U8, I64, I64], U8]
     take_slices: Callable[[U8, NDArray[Any], I64], tuple[U8, I64]]
     deal_slices: Callable[[U8, NDArray[Any], I64, U8, int], tuple[U8, I64]]
     find_codes: Callable[[U32, int, U8, NDArray[Any], U64, U8, I64, I64], I64]
@@ -452,6 +460,7 @@ PLAIN = TextKernels(
     fingerprint_slices,
     equal_slices,
     gather_slices,
+    mark_slices,
     take_slices,
     deal_slices,
     find_codes,

@@ -158,6 +158,24 @@ def _copy(target: Any, to: Any, source: Any, start: Any, length: Any) -> Any:
 
 
 @compiled(types.uint8[::1](_BYTES, _INTS, _INTS))
+def mark_slices(heap: U8, starts: I64, lengths: I64) -> U8:
+    """Copy slices with a byte 0 behind each; see `texts.mark_slices`."""
+    total = starts.size
+    for row in range(starts.size):
+        total += lengths[row]
+    copied = np.empty(total + WIDE, np.uint8)
+    done = np.int64(0)
+    for row in range(starts.size):
+        if row + _AHEAD < starts.size:
+            prefetch(heap, starts[row + _AHEAD])
+        _copy(copied, done, heap, starts[row], lengths[row])
+        done += lengths[row]
+        copied[done] = 0
+        done += 1
+    return copied[:done]
+
+
+@compiled(types.uint8[::1](_BYTES, _INTS, _INTS))
 def gather_slices(heap: U8, starts: I64, lengths: I64) -> U8:
     """Copy slices end to end; see `texts.gather_slices`."""
     total = 0
@@ -473,6 +491,7 @@ COMPILED = TextKernels(
     fingerprint_slices,
     equal_slices,
     gather_slices,
+    mark_slices,
     take_slices,
     deal_slices,
     find_codes,
