@@ -141,11 +141,13 @@ def _help(jobs: SimpleQueue[_Job[Any] | None], seats: list[Seat]) -> None:
     # Knows no team, so that one which nobody has any more ends.
     seat = Seat()
     seats.append(seat)
+    seat.rest()
     while (job := jobs.get()) is not None:
         seat.take()
         job.work()
         # A helper that waits must not keep the last scan's rows alive.
         del job
+        seat.rest()
 
 
 def _dismiss(jobs: SimpleQueue[_Job[Any] | None], n_helpers: int) -> None:

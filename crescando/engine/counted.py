@@ -99,7 +99,7 @@ class Counted(Packed):
     def find(self, keys: I64, start: int, stop: int) -> tuple[I64, I64]:
         """Give the rows ``start:stop`` that have some codes, ascending, and the index of each one's code.
 
-        Takes no look at each row: as codes count up, it is known where each one is.
+        As codes count up, it is known where each one is, and compiled kernels need not look at each row.
 
         Parameters
         ----------

@@ -10,7 +10,6 @@ operation wants costs one look into it (see `engine.kernels`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -127,7 +126,6 @@ class PointIndex:
     """
 
     def __init__(self, keys: I64, operations: I64) -> None:
-        self._given = keys
         self._slots: NDArray[np.int32] | None = None
         self._base, n = int(keys.min(initial=KEY_MAX)), len(keys)
         spread = int(keys.max(initial=self._base)) - self._base + 1
@@ -166,28 +164,25 @@ class PointIndex:
         self._heads = np.zeros(len(self._bits) + 1, np.int64)
         np.cumsum(np.bincount(words, minlength=len(self._bits)), out=self._heads[1:])
 
-    @cached_property
-    def keys(self) -> I64:
-        """The constants, ascending, none twice."""
-        keys: I64 = np.unique(self._given)
-        return keys
+    @property
+    def n_keys(self) -> int:
+        """How many distinct constants there are."""
+        return len(self._counts)
 
-    @cached_property
-    def _places(self) -> I64:
-        """The place of each of the `keys`."""
-        if self._slots is not None:
-            return self._slots[self.keys - self._base].astype(np.int64)
-        return np.argsort(self._keys)
-
-    def pairs(self, rows: I64, found: I64) -> Iterator[Pairs]:
-        """Give the pairs of rows of which it is known which of the `keys` each one has."""
-        return self._paired(rows, self._places[found])
+    def keys(self) -> tuple[I64, I64]:
+        """Give the constants, ascending, none twice, and the place of each."""
+        if self._slots is None:
+            places = np.argsort(self._keys)
+            return self._keys[places], places
+        offsets = np.unpackbits(self._bits.view(np.uint8), bitorder="little").nonzero()[0]
+        return offsets + self._base, self._slots[offsets].astype(np.int64)
 
     def probe(self, keys: NDArray[Any]) -> Iterator[Pairs]:
         """Give the pairs whose key equals a constant."""
-        return self._paired(*self._find(keys))
+        return self.pairs(*self._find(keys))
 
-    def _paired(self, rows: I64, places: I64) -> Iterator[Pairs]:
+    def pairs(self, rows: I64, places: I64) -> Iterator[Pairs]:
+        """Give the pairs of rows whose constants' places are known."""
         if 0 < len(rows) * self._most <= PIECE_PAIRS:
             pair_up = kernels.active().pair_up
             return iter((pair_up(rows, places, self._starts, self._counts, self._operations),))
@@ -249,7 +244,8 @@ class IntervalIndex:
         self._low = low
         self._high = high
         self._operations = operations
-        if len(low) <= 1:
+        self._are_few = len(low) <= kernels.active().intervals_alone
+        if self._are_few:
             return
         self._borders = np.unique(np.concatenate((low, high[high < KEY_MAX] + 1)))
         begin = np.searchsorted(self._borders, low)
@@ -289,7 +285,7 @@ class IntervalIndex:
 
     def probe(self, keys: NDArray[Any]) -> Iterator[Pairs]:
         """Give the pairs whose key lies in an interval."""
-        if len(self._low) <= 1:
+        if self._are_few:
             return self._compare(keys)
         rows, places = kernels.active().find_intervals(
             keys, self._base, self._shift, self._bits, self._heads, self._borders, self._counts
@@ -299,7 +295,7 @@ class IntervalIndex:
         return self._sort(keys, rows)
 
     def _compare(self, keys: NDArray[Any]) -> Iterator[Pairs]:
-        """Test one interval, or none: there is nothing to look up."""
+        """Test the intervals one by one."""
         for low, high, operation in zip(self._low, self._high, self._operations, strict=True):
             rows = kernels.active().find_between(keys, int(low), int(high))
             if len(rows):

@@ -108,10 +108,7 @@ class Join:
         valid: Mask | None = None
         for column in columns:
             valid = both_valid(valid, column.valid)
-        for found, operations in self._join(columns):
-            if valid is not None:
-                known = valid[found].nonzero()[0]
-                found, operations = found[known], operations[known]
+        for found, operations in _known(self._join(columns), valid):
             yield (found if rows is None else rows[found]), operations
 
     def _join(self, columns: list[Value]) -> Iterator[Pairs]:
@@ -139,23 +136,32 @@ class ColumnIndex:
     def pairs(self, source: Source, column_id: int) -> Iterator[Pairs]:
         """Give the pairs of the rows of a source for which the comparisons hold, in pieces."""
         index = self.index
-        if isinstance(source, Block) and isinstance(index, PointIndex) and not self.is_ranked:
-            # Where nobody need look at each row, few constants are found at once.
-            few = _ROWS_PER_KEY * len(index.keys) <= source.n_rows
-            found = source.find(column_id, index.keys) if few else None
-            if found is not None:
-                yield from index.pairs(*found)
-                return
+        if (
+            isinstance(index, PointIndex)
+            and isinstance(source, Block)
+            and source.counts_up(column_id)
+            and _ROWS_PER_KEY * index.n_keys <= source.n_rows
+        ):
+            # Nobody need look at each row.
+            keys, places = index.keys()
+            rows, found = source.find(column_id, keys)
+            yield from index.pairs(rows, places[found])
+            return
         column = source.column(column_id)
-        for rows, operations in self.probe(column):
-            if column.valid is not None:
-                known = column.valid[rows].nonzero()[0]
-                rows, operations = rows[known], operations[known]
-            yield rows, operations
+        yield from _known(self.probe(column), column.valid)
 
     def probe(self, column: Value) -> Iterator[Pairs]:
         """Give the pairs whose key satisfies the constants, in pieces; rows that are NULL are arbitrary."""
         return self.index.probe(rank_keys(column) if self.is_ranked else value_keys(column))
+
+
+def _known(pairs: Iterator[Pairs], valid: Mask | None) -> Iterator[Pairs]:
+    """Give the pairs of rows that are not NULL."""
+    for rows, operations in pairs:
+        if valid is not None:
+            known = valid[rows].nonzero()[0]
+            rows, operations = rows[known], operations[known]
+        yield rows, operations
 
 
 def index_column(access: Access, table: Table, low: I64, high: I64, operations: I64) -> ColumnIndex:

@@ -455,14 +455,17 @@ class Block:
             self.pools.get(column_id),
         )
 
-    def find(self, column_id: int, codes: I64) -> tuple[I64, I64] | None:
+    def counts_up(self, column_id: int) -> bool:
+        """Say whether a column's codes count up, so that `find` may be asked."""
+        return isinstance(self.segment.data[column_id], Counted)
+
+    def find(self, column_id: int, codes: I64) -> tuple[I64, I64]:
         """Give the rows that have some codes, ascending and without NULL, and the index of each one's code.
 
-        None if that takes a look at each row. The codes are ascending and none comes twice.
+        The codes are ascending and none comes twice.
         """
         lane, valid = self.segment.data[column_id], self.segment.valid.get(column_id)
-        if not isinstance(lane, Counted):
-            return None
+        assert isinstance(lane, Counted)
         rows, places = lane.find(codes, self.start, self.stop)
         if valid is not None:
             known = valid[rows].nonzero()[0]

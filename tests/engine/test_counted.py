@@ -138,14 +138,18 @@ def test_a_segment_gives_back_what_was_stored(data: Any, seed: int) -> None:
         stop = min(start + 70, len(model))
         assert segment.data[1][start:stop].tolist() == whole[start:stop].tolist()
         assert all(shown(still) == before for still, before in stills)
-        if isinstance(segment.data[1], Counted):
-            keys = np.unique(rng.choice([*(each for each in model if each is not None), 3, 70_000], 20))
-            block = Block(segment, start, stop, {1: DataType.STRING}, {})
-            found = block.find(1, keys.astype(np.int64))
-            assert found is not None
-            assert list(zip(found[0].tolist(), keys[found[1]].tolist(), strict=True)) == [
-                (row, code) for row, code in enumerate(model[start:stop]) if code in set(keys.tolist())
-            ]
+        keys = np.unique(rng.choice([*(each for each in model if each is not None), 3, 70_000], 20))
+        for stored, known in (
+            (segment, model),
+            *((Segment.of_still(each, 0, {1}), it) for each, it in stills),
+        ):
+            low = min(start, len(known))
+            block = Block(stored, low, min(stop, len(known)), {1: DataType.STRING}, {})
+            if block.counts_up(1):
+                rows, places = block.find(1, keys.astype(np.int64))
+                assert list(zip(rows.tolist(), keys[places].tolist(), strict=True)) == [
+                    (row, code) for row, code in enumerate(known[low:stop]) if code in set(keys.tolist())
+                ]
 
 
 def _stored(n: int, codes: Any, valid: Any = None) -> Segment:

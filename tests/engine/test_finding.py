@@ -33,8 +33,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counted(block: Block, column_id: int, codes: Any) -> Any:
         pairs = find(block, column_id, codes)
-        if pairs is not None:
-            numbers.append(len(pairs[0]))
+        numbers.append(len(pairs[0]))
         return pairs
 
     monkeypatch.setattr(Block, "find", counted)

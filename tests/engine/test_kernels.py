@@ -84,24 +84,39 @@ def test_few_points_are_found_exactly(dtype: np.dtype[Any], n: int, active: Kern
         }
         index = PointIndex(constants, operations)
         assert _pairs(index, keys) == expected
-        # Who knows already which of the constants a row has says so by their order.
-        assert index.keys.tolist() == sorted(set(constants.tolist()))
-        rows = np.isin(keys.astype(np.int64), index.keys).nonzero()[0]
-        known = index.pairs(rows, np.searchsorted(index.keys, keys[rows].astype(np.int64)))
-        assert {
-            pair for some in known for pair in zip(*map(np.ndarray.tolist, some), strict=True)
-        } == expected
+        _are_told_by_their_order(index, constants, keys, expected)
+
+
+@pytest.mark.parametrize("n", [FEW, 40, 900])
+@pytest.mark.parametrize("far", [1, 1 << 40])
+def test_constants_and_their_places_are_told(n: int, far: int, active: Kernels) -> None:
+    rng = np.random.default_rng(n)
+    keys, constants = (rng.integers(-n, n, size) * far for size in (500, n))
+    index = PointIndex(constants, np.arange(n))
+    _are_told_by_their_order(index, constants, keys, _pairs(index, keys))
+
+
+def _are_told_by_their_order(index: PointIndex, constants: Any, keys: Any, expected: Any) -> None:
+    """Check what an index says of its constants: who knows which one a row has need not probe."""
+    told, places = index.keys()
+    assert told.tolist() == sorted(set(constants.tolist()))
+    assert len(told) == index.n_keys
+    rows = np.isin(keys.astype(np.int64), told).nonzero()[0]
+    found = list(index.pairs(rows, places[np.searchsorted(told, keys[rows].astype(np.int64))]))
+    assert {
+        pair for some in found for pair in zip(*(each.tolist() for each in some), strict=True)
+    } == expected
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("n", [0, 1, 2])
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
 def test_few_intervals_are_found_exactly(dtype: np.dtype[Any], n: int, active: Kernels) -> None:
     rng = np.random.default_rng(n)
     bounds = np.iinfo(np.int64)
     for n_rows in (0, 1, 15, 16, 17, 9_000):
         keys = _keys(rng, dtype, n_rows)
         for low, high in ((-3, 5), (bounds.min, 0), (0, bounds.max), (bounds.min, bounds.max), (90, 90)):
-            ends = np.array([[low, high], [-50, 60]])[:n]
+            ends = np.array([[low, high], [-50, 60], [5, 5], [-9, 90], [0, bounds.max]])[:n]
             expected = {
                 (row, place)
                 for row, key in enumerate(keys.tolist())

@@ -13,6 +13,7 @@ from crescando.engine.kernels.base import Kernels
 
 _PLAIN = Kernels(
     name="numpy",
+    intervals_alone=4,
     find_few=plain.find_few,
     find_between=plain.find_between,
     find_direct=plain.find_direct,

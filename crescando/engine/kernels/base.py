@@ -26,9 +26,16 @@ class Kernels(NamedTuple):
 
     Each attribute is the function of the same name in `crescando.engine.kernels.plain`,
     `crescando.engine.kernels.searching` or `crescando.engine.kernels.posting`, or its twin.
+
+    Attributes
+    ----------
+    name : str
+    intervals_alone : int
+        So many intervals are tested one by one, faster than any is looked up (measured).
     """
 
     name: str
+    intervals_alone: int
     find_few: Callable[[Physical, I64], tuple[I64, I64]]
     find_between: Callable[[Physical, int, int], I64]
     find_direct: Callable[[Physical, int, U64, I32], tuple[I64, I64]]

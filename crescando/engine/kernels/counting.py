@@ -98,7 +98,7 @@ def find_counted(words: U64, bases: I32, start: int, stop: int, keys: I64) -> tu
     ----------
     words, bases
     start, stop : int
-        Before the end of the rows in use.
+        Rows in use.
     keys : ndarray of int64, shape (n,)
         Ascending, none twice.
 

@@ -382,7 +382,8 @@ def _scaled(values: NDArray[Any], valid: Mask, base: int, scale: int, n_bits: in
         wide = np.where(valid, wide, np.int64(base))
     numbers = whole = wide - np.int64(base)
     if scale != 1:
-        # Of six bytes the nearest one is the only one that can be right, and that is looked at.
+        # The nearest number is the only one that can be right, and whether it is right is looked at. One
+        # of six bytes is far below 2**52, so that what the quotient is rounded by is far below a half.
         numbers = np.rint(whole / scale).astype(np.int64)
     right = 64 - n_bits
     return numbers, bool(
