@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from crescando.cores import Seat
+from crescando.seating import Seat
 
 T = TypeVar("T")
 

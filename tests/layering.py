@@ -36,7 +36,7 @@ CONTRACTS = (
 """What is known of a layer by those that must work with any implementation of it."""
 
 ROWS: tuple[tuple[str, ...], ...] = (
-    ("types", "interpreter", "cores"),
+    ("types", "interpreter", "seating"),
     ("errors",),
     ("schema", "process", "scopes"),
     ("transport", "consensus", "routing", "engine"),

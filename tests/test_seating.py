@@ -10,9 +10,9 @@ from queue import SimpleQueue
 
 import pytest
 
-from crescando import cores, scanning
-from crescando.cores import Seat
+from crescando import scanning, seating
 from crescando.scanning import Team
+from crescando.seating import Seat
 
 moves = pytest.mark.skipif(
     sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="threads cannot be moved"
@@ -196,7 +196,7 @@ def test_where_cores_are_not_known_nothing_is_done(monkeypatch: pytest.MonkeyPat
     def move(*_: object) -> None:
         raise AssertionError("a thread was moved")
 
-    monkeypatch.setattr(cores, "_core", None)
+    monkeypatch.setattr(seating, "_core", None)
     monkeypatch.setattr(os, "sched_setaffinity", move, raising=False)
     seat = Seat()
 
@@ -210,6 +210,6 @@ def test_where_cores_are_not_known_nothing_is_done(monkeypatch: pytest.MonkeyPat
 
 @moves
 def test_on_linux_it_is_known_on_which_core_a_thread_runs(core: int) -> None:
-    tell = cores._teller()
+    tell = seating._teller()
     assert tell is not None
     assert tell() == core
