@@ -116,6 +116,9 @@ def test_few_intervals_are_found_exactly(dtype: np.dtype[Any], n: int, active: K
     for n_rows in (0, 1, 15, 16, 17, 9_000):
         keys = _keys(rng, dtype, n_rows)
         for low, high in ((-3, 5), (bounds.min, 0), (0, bounds.max), (bounds.min, bounds.max), (90, 90)):
+            inside = [row for row, key in enumerate(keys.tolist()) if low <= key <= high]
+            assert active.find_between(keys, low, high).tolist() == inside
+            assert low == high or not len(active.find_between(keys, high, low))
             ends = np.array([[low, high], [-50, 60], [5, 5], [-9, 90], [0, bounds.max]])[:n]
             expected = {
                 (row, place)

@@ -141,6 +141,8 @@ def find_few(keys: NDArray[Any], constants: I64) -> tuple[I64, I64]:
 def find_between(keys: NDArray[Any], low: int, high: int) -> I64:
     """Find the keys in an interval; see `plain.find_between`."""
     rows = np.empty(_CHUNK, np.int64)
+    if low > high:
+        return rows[:0].copy()
     # It wraps round where it is more than an int64 holds; compared as it is without a sign, it fits.
     span = high - low
     chunk = np.empty(_CHUNK + LANES, np.int32)

@@ -75,7 +75,7 @@ def find_few(keys: NDArray[Any], constants: I64) -> tuple[I64, I64]:
 
 
 def find_between(keys: NDArray[Any], low: int, high: int) -> I64:
-    """Give the rows, ascending, whose key lies in a closed interval that is not empty.
+    """Give the rows, ascending, whose key lies in a closed interval.
 
     Parameters
     ----------
