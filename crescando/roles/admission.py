@@ -35,6 +35,16 @@ D = TypeVar("D", Bunch, Mixture)
 QUANTUM = 64
 """Reads of one client and shape that enter before it is another's turn."""
 
+FEW = 16
+"""Reads of one client that are few: more are rather asked for to be answered soon than at once."""
+
+BRIEF_SHARE = 0.25
+"""Share of a cycle that the few may be expected to take if they are to have one without the others."""
+
+SHORT_SHARE, SHORT_FOR = 0.5, 64
+"""Share of a cycle that the others' may take for so many cycles after a brief one: they do more in long
+ones, as more of them share a scan, and who waits for few waits for the rest of theirs."""
+
 _READ = Kind.READ
 
 
@@ -69,12 +79,14 @@ class Whole(msgspec.Struct, Generic[C], eq=False, gc=False):
 Waiting = Bunch | Mixture | Whole[C]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Queue:
     """Reads of one client between two writes, by shape."""
 
     client: ProcessId
     by_shape: dict[int, deque[Bunch]] = field(default_factory=dict)
+    n_come: int = 0
+    """Since there were none."""
 
 
 @dataclass(slots=True)
@@ -163,6 +175,8 @@ class Admission(Generic[C]):
         self._target_s = target_s
         self._runs: deque[_Run[C]] = deque()
         self._arrivals = 0
+        self._since_brief = SHORT_FOR
+        """How many cycles there were since one for few reads."""
 
     def __len__(self) -> int:
         return self.n
@@ -247,14 +261,24 @@ class Admission(Generic[C]):
         if waiting is None:
             waiting = queue.by_shape[id(bunch.shape)] = deque()
         waiting.append(bunch)
+        queue.n_come += len(bunch)
 
     def take(self) -> Admitted[C]:
         """Give what shares the next cycle, in order."""
-        load = Load(self.costs, self._operations_max, self._target_s)
+        share = 1.0 if self._since_brief >= SHORT_FOR else SHORT_SHARE
+        load = Load(self.costs, self._operations_max, share * self._target_s)
         admitted: Admitted[C] = Admitted(load)
+        # Never twice in turn, or many who want little would keep out who wants much.
+        few = self._few() if self._runs and self._since_brief else []
+        self._since_brief = 0 if few else self._since_brief + 1
+        if few:
+            reads = _take_reads(self._runs[0], load, few)
+            admitted.take(reads)
+            self._gone(reads)
+            return admitted
         while self._runs:
             run = self._runs[0]
-            reads = _take_reads(run, load)
+            reads = _take_reads(run, load, run.turns)
             admitted.take(reads)
             self._gone(reads)
             if run.turns:
@@ -267,6 +291,22 @@ class Admission(Generic[C]):
             self._runs.popleft()
         load.is_full = bool(self._runs)
         return admitted
+
+    def _few(self) -> list[_Queue]:
+        """Give the clients that wait for few reads, all of them quick, if others wait for more."""
+        turns = self._runs[0].turns
+        few = [queue for queue in turns if queue.n_come <= FEW]
+        if len(few) == len(turns):
+            return []
+        expected_s = 0.0
+        scanned: set[int] = set()
+        for queue in few:
+            for key, waiting in queue.by_shape.items():
+                expected_s += sum(bunch.expected_s for bunch in waiting)
+                if key not in scanned:
+                    scanned.add(key)
+                    expected_s += self.costs.of(waiting[0].shape).scan_s
+        return few if expected_s <= BRIEF_SHARE * self._target_s else []
 
     def drop(self, client: ProcessId, numbers: Collection[int]) -> set[int]:
         """Forget waiting reads of a client, by their numbers; gives those."""
@@ -361,17 +401,20 @@ def _enter(what: Waiting[C], load: Load) -> tuple[Waiting[C] | None, Waiting[C] 
     return what, None
 
 
-def _take_reads(run: _Run[C], load: Load) -> list[Bunch]:
-    """Take reads, client by client in turn, while there is room; gives them as they came."""
+def _take_reads(run: _Run[C], load: Load, queues: Sequence[_Queue]) -> list[Bunch]:
+    """Take reads of some clients, each in turn, while there is room; gives them as they came."""
     entering: list[Bunch] = []
+    turns = deque(queues)
+    others = [queue for queue in run.turns if queue not in turns]
     n_in_vain = 0
-    while run.turns and n_in_vain < len(run.turns):
-        queue = run.turns.popleft()
+    while turns and n_in_vain < len(turns):
+        queue = turns.popleft()
         n_in_vain = 0 if _take_turn(queue, load, entering) else n_in_vain + 1
         if queue.by_shape:
-            run.turns.append(queue)
+            turns.append(queue)
         else:
             del run.queues[queue.client]
+    run.turns = deque((*others, *turns))
     taken: list[Bunch] = []
     for bunch in entering:
         front, rest = bunch.enter()

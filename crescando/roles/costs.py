@@ -29,7 +29,7 @@ SCAN_S_MIN, EACH_S_MIN, COST_S_MAX = 1e-5, 1e-7, 1e3
 UNTRIED, TRIED_TIMES = 16.0, 2.0
 """Weight of a shape that nobody has seen that may share one cycle; and of another, in terms of what did."""
 
-CYCLE_S = 0.005
+CYCLE_S = 0.010
 """What a cycle is to take if nobody says otherwise; what is known to take no longer may be tried."""
 
 TOLD_APART, TOLD_APART_MIN = 1.5, 8.0

@@ -13,7 +13,7 @@ import pytest
 from crescando.engine.operations import Operations, Part, singles
 from crescando.engine.statement import Kind, Operation, Shape
 from crescando.roles import costs
-from crescando.roles.admission import QUANTUM, Admission, Admitted
+from crescando.roles.admission import FEW, QUANTUM, SHORT_FOR, SHORT_SHARE, Admission, Admitted
 from crescando.roles.bunches import Bunch
 from crescando.roles.costs import EACH_S, SCAN_S, Costs
 from crescando.roles.load import WORTH_SCANS
@@ -145,6 +145,102 @@ def test_one_read_does_not_wait_behind_a_million_of_another_client() -> None:
     put(waiting, 50_000, client=BOB)
 
     assert 50_000 in positions(waiting)
+
+
+def many(waiting: Admission[str], n: int, client: ProcessId, first: int = 0, shape: Shape = READS[0]) -> None:
+    for at in range(first, first + n):
+        put(waiting, at, shape, client)
+
+
+def test_few_reads_have_a_cycle_without_the_many_of_others() -> None:
+    waiting = admission()
+    many(waiting, 5_000, BOB)
+    many(waiting, FEW, ALICE, 5_000, READS[1])
+    many(waiting, 2, CAROL, 6_000, READS[2])
+
+    assert taken_by(waiting) == {ALICE: FEW, CAROL: 2}
+    assert taken_by(waiting) == {BOB: 5_000}
+
+
+def test_who_always_waits_for_few_does_not_keep_out_who_waits_for_many() -> None:
+    waiting = admission(operations_max=100)
+    many(waiting, 1_000, BOB)
+    taken = []
+    for turn in range(10):
+        many(waiting, 1, ALICE, 1_000 + turn)
+        taken.append(taken_by(waiting))
+
+    assert taken[0::2] == [{ALICE: 1}] * 5
+    # Between, they share one as ever.
+    assert taken[1::2] == [{ALICE: 1, BOB: 99}] * 5
+
+
+def test_what_is_left_of_many_is_not_few() -> None:
+    waiting = admission(operations_max=1_000)
+    many(waiting, 505, ALICE)
+    many(waiting, 505, BOB, 505)
+    assert len(positions(waiting)) == 1_000
+    many(waiting, 1_000, CAROL, 2_000)
+
+    taken = taken_by(waiting)
+
+    assert taken[CAROL] > 900
+    assert taken[ALICE] + taken[BOB] == 10
+
+
+def test_few_reads_share_a_cycle_if_nobody_waits_for_many() -> None:
+    waiting = admission()
+    for place, client in enumerate(CLIENTS):
+        many(waiting, FEW, client, place * FEW)
+
+    assert taken_by(waiting) == dict.fromkeys(CLIENTS, FEW)
+
+
+@pytest.mark.parametrize("cost", ["scan_s", "each_s"])
+def test_few_reads_that_take_long_have_no_cycle_of_their_own(cost: str) -> None:
+    waiting = admission(target_s=0.02)
+    setattr(waiting.costs.of(READS[1]), cost, 0.006)
+    many(waiting, 500, BOB)
+    many(waiting, 1, ALICE, 500, READS[1])
+
+    assert BOB in taken_by(waiting)
+
+
+def test_shapes_of_few_reads_are_scanned_for_once() -> None:
+    waiting = admission(target_s=0.02)
+    waiting.costs.of(READS[1]).scan_s = 0.004
+    many(waiting, 500, BOB)
+    many(waiting, 2, ALICE, 500, READS[1])
+    many(waiting, 2, CAROL, 600, READS[1])
+
+    assert taken_by(waiting) == {ALICE: 2, CAROL: 2}
+
+
+def test_cycles_are_short_for_a_while_after_one_of_few_reads() -> None:
+    waiting = admission(target_s=0.02)
+    waiting.costs.of(READS[0]).each_s = 1e-5
+    many(waiting, 100_000, BOB)
+    long = len(positions(waiting))
+    many(waiting, 1, ALICE, 200_000)
+    assert taken_by(waiting) == {ALICE: 1}
+
+    sizes = [len(positions(waiting)) for _ in range(SHORT_FOR + 2)]
+
+    # What the scan leaves of the time is for operations.
+    assert long == int((0.02 - SCAN_S) / 1e-5)
+    assert set(sizes[:SHORT_FOR]) == {int((SHORT_SHARE * 0.02 - SCAN_S) / 1e-5)}
+    assert sizes[SHORT_FOR:] == [long] * 2
+
+
+def test_a_write_waits_for_few_reads_and_many_before_it() -> None:
+    waiting = admission()
+    many(waiting, 100, BOB)
+    many(waiting, 1, ALICE, 100)
+    put(waiting, 101, WRITE, ALICE)
+    many(waiting, 1, ALICE, 102)
+
+    assert positions(waiting) == [100]
+    assert positions(waiting) == [*range(100), 101, 102]
 
 
 def test_clients_share_a_cycle_evenly() -> None:
