@@ -52,7 +52,7 @@ def weights(values: Sequence[Value], n_rows: int) -> I64:
     Rows of which all together are at most one piece are given as weighing nothing.
     """
     weight = np.zeros(n_rows, np.int64)
-    if sum(map(_weight_max, values)) * n_rows <= PIECE_BYTES:
+    if are_light(values, n_rows):
         return weight
     for value in values:
         # By type: how narrow codes are kept, and whether a mask is, depends on the layout.
@@ -63,6 +63,11 @@ def weights(values: Sequence[Value], n_rows: int) -> I64:
                 codes = np.where(value.valid, codes, np.int32(-1))
             value.pool.add_lengths(weight, codes)
     return weight
+
+
+def are_light(values: Sequence[Value], n_rows: int) -> bool:
+    """Say whether rows are certainly one piece at most, all of them together."""
+    return sum(map(_weight_max, values)) * n_rows <= PIECE_BYTES
 
 
 def _weight_max(value: Value) -> int:

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from crescando.engine.base import Failed, Partials, Rows
-from crescando.engine.cutting import ANSWER_BYTES_MAX, Cut, cut, sums, weights
+from crescando.engine.cutting import ANSWER_BYTES_MAX, Cut, are_light, cut, sums, weights
 from crescando.engine.evaluator import Evaluator
 from crescando.engine.frame import Frame, Source
 from crescando.engine.group import Group
@@ -242,7 +242,10 @@ class Reader:
         while True:
             senders, place = self._layout()
             offsets, columns = self._rows.lay_out(place, int(place.max(initial=-1)) + 1, workers)
-            weight = weights(columns, int(offsets[-1]))
+            n_rows = int(offsets[-1])
+            weight = None if are_light(columns, n_rows) else weights(columns, n_rows)
+            if weight is None:
+                break
             heavy = (sums(weight, offsets) > ANSWER_BYTES_MAX).nonzero()[0]
             if len(heavy) == 0:
                 break
@@ -285,13 +288,12 @@ class Reader:
     def _names_of(self, locals_: I64) -> tuple[I64, I64, I64, tuple[Scope, ...]]:
         """Give numbers, positions and scopes of some reads."""
         members = self._group.members
-        numbers, scopes = np.unique(members.scope[locals_], return_inverse=True)
-        return (
-            members.number[locals_],
-            members.position[locals_],
-            scopes.astype(np.int64),
-            tuple(members.scopes[number] for number in numbers.tolist()),
-        )
+        named = members.scopes
+        scopes = members.scope[locals_]
+        if len(named) > 1:
+            numbers, scopes = np.unique(scopes, return_inverse=True)
+            named = [named[number] for number in numbers.tolist()]
+        return members.number[locals_], members.position[locals_], scopes.astype(np.int64), tuple(named)
 
 
 def _column(value: Value, piece: Cut) -> Column:
@@ -302,14 +304,18 @@ def _column(value: Value, piece: Cut) -> Column:
 
 
 def _cut_by_sender(
-    senders: list[tuple[ProcessId, I64]], offsets: I64, weight: I64
+    senders: list[tuple[ProcessId, I64]], offsets: I64, weight: I64 | None
 ) -> Iterator[tuple[ProcessId, I64, Cut, I64]]:
-    """Give the pieces of each sender's answers: the reads, where they lie in all, offsets inside."""
+    """Give the pieces of each sender's answers: the reads, where they lie in all, offsets inside.
+
+    Without weights each sender's are one piece.
+    """
     first = 0
     for sender, locals_ in senders:
         bounds = offsets[first : first + len(locals_) + 1]
         start, stop = int(bounds[0]), int(bounds[-1])
-        for piece in cut(weight[start:stop], bounds - start):
+        whole = Cut(0, stop - start, 0, len(locals_), 0, False)
+        for piece in (whole,) if weight is None else cut(weight[start:stop], bounds - start):
             inner = np.clip(bounds[piece.first : piece.last + 1] - start, piece.start, piece.stop)
             placed = replace(piece, start=piece.start + start, stop=piece.stop + start)
             yield sender, locals_[piece.first : piece.last], placed, inner - piece.start

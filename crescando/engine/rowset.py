@@ -12,10 +12,10 @@ NaN above everything). Of each read little more than its limit is held.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -160,8 +160,22 @@ class AllRows:
         self._unite()
         at, offsets = kernels.active().group_places(place[self._operations()], n_places)
         n_rows = int(offsets[-1])
-        outputs = [partial(self._laid_out, output, at, n_rows) for output in range(len(self._terms))]
-        return offsets, run(workers, outputs, n_rows * len(outputs))
+        laid = {
+            output: self._room(output, n_rows)
+            for output, term in enumerate(self._terms)
+            if isinstance(term, ColumnRef)
+        }
+        computed = [output for output in range(len(self._terms)) if output not in laid]
+        tasks: list[Callable[[], dict[int, Value]]] = [
+            partial(self._computed, output, at, n_rows) for output in computed
+        ]
+        if laid:
+            # Each takes some rows of all columns: columns take longer than one another.
+            bounds = [len(at) * share // workers.width for share in range(workers.width + 1)]
+            tasks += [partial(self._copy, laid, at, start, stop) for start, stop in pairwise(bounds)]
+        for more in run(workers, tasks, n_rows * len(self._terms)):
+            laid |= more
+        return offsets, [laid[output].slice(0, n_rows) for output in range(len(self._terms))]
 
     def _operations(self) -> I64:
         operations = [piece.operations for piece in self._pieces]
@@ -180,28 +194,44 @@ class AllRows:
             united.extend(pieces)
         self._pieces = united
 
-    def _laid_out(self, output: int, at: I64, n_rows: int) -> Value:
-        """Give an output in the places `at`, of which those from `n_rows` on are left out."""
+    def _room(self, output: int, n_rows: int) -> Value:
+        """Make room for a column; one place more than its rows take is for those that are left out."""
         column = self._terms[output]
-        if not isinstance(column, ColumnRef):
-            order = np.empty(n_rows + 1, np.int64)
-            order[at] = np.arange(len(at))
-            return self._joined(output).take(order[:n_rows])
-        data: NDArray[Any] = np.empty(n_rows + 1, PHYSICAL[column.type])
+        assert isinstance(column, ColumnRef)
         valid: Mask | None = None
-        pool = None
-        start = 0
+        pool: Pool | None = None
         for piece in self._pieces:
-            stop = start + len(piece.operations)
-            places = at[start:stop]
-            start = stop
-            values, mask, pool = piece.column(output, column.column)
-            _put(data, places, values, piece.rows)
-            if mask is not None:
-                if valid is None:
-                    valid = np.ones(n_rows + 1, np.bool_)
-                _put(valid, places, mask, piece.rows)
-        return Value(column.type, data[:n_rows], None if valid is None else valid[:n_rows], None, pool)
+            _, mask, pool = piece.column(output, column.column)
+            if mask is not None and valid is None:
+                valid = np.ones(n_rows + 1, np.bool_)
+        return Value(column.type, np.empty(n_rows + 1, PHYSICAL[column.type]), valid, None, pool)
+
+    def _copy(self, laid: Mapping[int, Value], at: I64, start: int, stop: int) -> dict[int, Value]:
+        """Copy the columns of rows ``start:stop``, of all pieces end to end, to their places."""
+        first = 0
+        for piece in self._pieces:
+            some = slice(max(start - first, 0), max(stop - first, 0))
+            places = at[first : first + len(piece.operations)][some]
+            first += len(piece.operations)
+            if not len(places):
+                continue
+            rows = None if piece.rows is None else piece.rows[some]
+            for output, room in laid.items():
+                column = self._terms[output]
+                assert isinstance(column, ColumnRef)
+                values, mask, _ = piece.column(output, column.column)
+                if rows is None:
+                    values, mask = values[some], None if mask is None else mask[some]
+                _put(room.data, places, values, rows)
+                if mask is not None and room.valid is not None:
+                    _put(room.valid, places, mask, rows)
+        return {}
+
+    def _computed(self, output: int, at: I64, n_rows: int) -> dict[int, Value]:
+        """Give an output that is no column, in places of which those from `n_rows` on are left out."""
+        order = np.empty(n_rows + 1, np.int64)
+        order[at] = np.arange(len(at))
+        return {output: self._joined(output).take(order[:n_rows])}
 
     def _joined(self, output: int) -> Value:
         """Give an output's values end to end, all of which are given."""
