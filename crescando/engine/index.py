@@ -25,17 +25,18 @@ PIECE_PAIRS = 1 << 18
 _BITS_PER_CONSTANT = 64
 """Rare false survivors are worth more than a small bitmap (measured)."""
 
-_BITS_SMALL = 1 << 18
-"""A bitmap of points may have four times as many while it is not larger than this: the first-level cache
-holds it, and what survives wrongly costs as much as the looks themselves (measured)."""
+_BITS_SMALL = 1 << 17
+"""A bitmap of points may have four times as many while it is not larger than this: half of the first-level
+cache holds it, beside the column that streams through, and what survives wrongly costs as much as the looks
+themselves (measured)."""
 
-_SLOTS_PER_CONSTANT = 128
+_SPREAD_PER_CONSTANT = 128
 """Constants that lie closer than this are found by their offsets: no wrong survivors, but more to fill."""
 
 _BITS_MAX = 1 << 22
 """The bitmap's size where constants are many: half a MB."""
 
-_SLOTS_MAX = 1 << 21
+_SPREAD_MAX = 1 << 21
 
 _COVER_MAX, _COVER_MIN = 8, 1 << 16
 """Intervals are cut into elementary ones while each constant has so many, on average; see `IntervalIndex`."""
@@ -126,12 +127,13 @@ class PointIndex:
     """
 
     def __init__(self, keys: I64, operations: I64) -> None:
-        self._slots: NDArray[np.int32] | None = None
         self._base, n = int(keys.min(initial=KEY_MAX)), len(keys)
         spread = int(keys.max(initial=self._base)) - self._base + 1
-        if n > FEW and spread <= min(max(_SLOTS_PER_CONSTANT * n, 1 << 16), _SLOTS_MAX):
+        self._is_direct = n > FEW and spread <= min(max(_SPREAD_PER_CONSTANT * n, 1 << 16), _SPREAD_MAX)
+        self._heads: NDArray[Any]
+        if self._is_direct:
             posted = kernels.active().post_direct(keys, operations, self._base, spread)
-            self._slots, self._bits, self._starts, self._counts, self._operations = posted
+            self._bits, self._heads, self._starts, self._counts, self._operations = posted
         else:
             self._sort(keys, operations)
         self._most = int(self._counts.max(initial=0))
@@ -171,11 +173,11 @@ class PointIndex:
 
     def keys(self) -> tuple[I64, I64]:
         """Give the constants, ascending, none twice, and the place of each."""
-        if self._slots is None:
-            places = np.argsort(self._keys)
-            return self._keys[places], places
-        offsets = np.unpackbits(self._bits.view(np.uint8), bitorder="little").nonzero()[0]
-        return offsets + self._base, self._slots[offsets].astype(np.int64)
+        if self._is_direct:
+            offsets = np.unpackbits(self._bits.view(np.uint8), bitorder="little").nonzero()[0]
+            return offsets + self._base, np.arange(len(offsets))
+        places = np.argsort(self._keys)
+        return self._keys[places], places
 
     def probe(self, keys: NDArray[Any]) -> Iterator[Pairs]:
         """Give the pairs whose key equals a constant."""
@@ -191,8 +193,8 @@ class PointIndex:
     def _find(self, keys: NDArray[Any]) -> tuple[I64, I64]:
         """Give the rows whose key is a constant, and the constant's place."""
         active = kernels.active()
-        if self._slots is not None:
-            return active.find_direct(keys, self._base, self._bits, self._slots)
+        if self._is_direct:
+            return active.find_direct(keys, self._base, self._bits, self._heads)
         if len(self._keys) <= FEW:
             return active.find_few(keys, self._keys)
         return active.find_hashed(keys, self._shift, self._bits, self._heads, self._keys)

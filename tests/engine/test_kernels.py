@@ -246,13 +246,17 @@ def test_postings_are_the_same_and_complete(seed: int) -> None:
     for one, other in zip(compiled.post_direct(keys, operations, base, spread), expected, strict=True):
         assert one.dtype == other.dtype
         assert np.array_equal(one, other)
-    slots, bits, starts, counts, posted = expected
-    for offset in range(spread):
-        place = int(slots[offset])
+    bits, heads, starts, counts, posted = expected
+    place = 0
+    for offset in range(64 * len(bits)):
         wanted = operations[keys == base + offset].tolist()
-        assert (int(bits[offset >> 6]) >> (offset & 63)) & 1 == (place >= 0) == bool(wanted)
+        if offset % 64 == 0:
+            assert heads[offset // 64] == place
+        assert (int(bits[offset >> 6]) >> (offset & 63)) & 1 == bool(wanted)
         if wanted:
             assert posted[starts[place] : starts[place] + counts[place]].tolist() == wanted
+            place += 1
+    assert place == len(starts) == len(counts)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -54,7 +54,7 @@ THRESHOLDS: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
     (join, "_ROWS_PER_KEY", (0, 256)),
     (index, "_COVER_MAX", (1, 8)),
     (index, "_COVER_MIN", (1, 4, 1 << 16)),
-    (index, "_SLOTS_MAX", (1, 64, 1 << 21)),
+    (index, "_SPREAD_MAX", (1, 64, 1 << 21)),
     (match, "_CROSS_ROWS_MAX", (0, 3, 512)),
     (match, "_SAMPLE_OPERATIONS", (1, 64)),
     (order, "WINDOW_PAIRS", (1, 9, 1 << 18)),

@@ -44,7 +44,7 @@ class Kernels(NamedTuple):
     fold: Callable[[U64, Physical, int], None]
     within: Callable[[Physical, I64, I64, I64, I64], Mask]
     pair_up: Callable[[I64, I64, I64, I64, I64], tuple[I64, I64]]
-    post_direct: Callable[[I64, I64, int, int], tuple[I32, U64, I64, I64, I64]]
+    post_direct: Callable[[I64, I64, int, int], tuple[U64, I32, I64, I64, I64]]
     append_digit: Callable[[NDArray[Any], Physical, int, int, int], None]
     pair_within: Callable[[I64, I64, I64, I64, I64, Physical, I64, I64], tuple[I64, I64]]
     group_order: Callable[[I64, int], tuple[I64, I64]]

@@ -38,9 +38,10 @@ from crescando.engine.kernels.packing_compiled import (
     widen_bytes,
 )
 from crescando.engine.kernels.plain import FEW, GOLDEN, HASH_HIGH, HASH_LOW
-from crescando.engine.kernels.posting_compiled import post_direct
+from crescando.engine.kernels.posting_compiled import place_of, post_direct
 from crescando.engine.kernels.searching_compiled import search_order
 from crescando.engine.kernels.texts_compiled import COMPILED as TEXTS
+from crescando.engine.kernels.unaligned import prefetch
 
 PHYSICAL = ("uint8", "uint16", "int8", "int16", "int32", "int64")
 
@@ -52,6 +53,10 @@ _LOW_HALF = np.uint64(0xFFFF_FFFF)
 
 _CHUNK = 4096
 """Rows that are tested before survivors are put aside: large temporaries would be fresh pages every time."""
+
+
+_AHEAD = 256
+"""Keys that the load of others is begun before (measured: 64 to 1,024 do about as well)."""
 
 
 def _compile(signatures: Sequence[str]) -> Callable[[Callable[..., Any]], Any]:
@@ -87,6 +92,15 @@ def _hash(key: Any, right: Any) -> Any:
 def _first(count: Any) -> Any:
     """Give a word with so many bits set, fewer than all."""
     return (_ONE << np.uint64(count)) - _ONE
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _look_ahead(keys: Any, at: Any) -> None:
+    """Begin to load keys that are tested soon: gathers leave the processor no room to see them coming."""
+    prefetch(keys, at + _AHEAD)
+    if keys.itemsize == 8:
+        # Sixteen of them are two lines of the cache.
+        prefetch(keys, at + _AHEAD + LANES // 2)
 
 
 @_compile(_each(_PAIR, "K[::1], int64[::1]"))
@@ -168,29 +182,31 @@ def find_between(keys: NDArray[Any], low: int, high: int) -> I64:
 
 
 @_compile(_each(_PAIR, "K[::1], int64, uint64[::1], int32[::1]"))
-def find_direct(keys: NDArray[Any], base: int, bits: U64, slots: I32) -> tuple[I64, I64]:
+def find_direct(keys: NDArray[Any], base: int, bits: U64, heads: I32) -> tuple[I64, I64]:
     """Find constants that lie close together, by offset; see `plain.find_direct`."""
     rows = np.empty(_CHUNK, np.int64)
     places = np.empty(_CHUNK, np.int64)
     chunk = np.empty(_CHUNK + LANES, np.int32)
     rest = np.zeros(LANES, keys.dtype)
+    span = 64 * bits.size
     found = np.int64(0)
     for start in range(0, keys.size, _CHUNK):
         part = keys[start : start + _CHUNK]
         whole = part.size - part.size % LANES
         survivors = np.int64(0)
         for at in range(0, whole, LANES):
-            word = test_direct(part, at, base, slots.size, bits)
+            _look_ahead(part, at)
+            word = test_direct(part, at, base, span, bits)
             survivors = put_aside(word, at, chunk, survivors)
         if whole < part.size:
             rest[: part.size - whole] = part[whole:]
-            word = test_direct(rest, 0, base, slots.size, bits) & _first(part.size - whole)
+            word = test_direct(rest, 0, base, span, bits) & _first(part.size - whole)
             survivors = put_aside(word, whole, chunk, survivors)
         rows = _with_room(rows, found, survivors)
         places = _with_room(places, found, survivors)
         for j in range(survivors):
             rows[found] = start + chunk[j]
-            places[found] = slots[np.int64(part[chunk[j]]) - base]
+            places[found] = place_of(np.int64(part[chunk[j]]) - base, bits, heads)
             found += 1
     return rows[:found].copy(), places[:found].copy()
 
@@ -209,6 +225,7 @@ def find_hashed(keys: NDArray[Any], shift: int, bits: U64, heads: I64, constants
         whole = part.size - part.size % LANES
         survivors = np.int64(0)
         for at in range(0, whole, LANES):
+            _look_ahead(part, at)
             survivors = put_aside(test_hashed(part, at, shift, bits), at, chunk, survivors)
         if whole < part.size:
             rest[: part.size - whole] = part[whole:]
@@ -246,6 +263,7 @@ def find_intervals(
         whole = part.size - part.size % LANES
         survivors = np.int64(0)
         for at in range(0, whole, LANES):
+            _look_ahead(part, at)
             word = test_buckets(part, at, base, shift, last, bits)
             survivors = put_aside(word, at, chunk, survivors)
         if whole < part.size:

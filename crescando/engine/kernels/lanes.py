@@ -9,6 +9,7 @@ the same. Bitmaps hold their bits in words of 64, of which the halves are read.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -59,8 +60,13 @@ class _Lanes:
         """Give the lower and the upper half of every key, as one of 64 bits."""
         builder = self.builder
         if self.keys.type == _WIDES:
-            upper = builder.lshr(self.keys, _same(_WIDES, 32))
-            return builder.trunc(self.keys, _WORDS), builder.trunc(upper, _WORDS)
+            # One shuffle each; narrowing sixteen wide numbers takes several instructions.
+            halves = builder.bitcast(self.keys, ir.VectorType(_WORD, 2 * LANES))
+            first, second = (
+                builder.shuffle_vector(halves, halves, ir.Constant(_WORDS, list(range(start, 2 * LANES, 2))))
+                for start in (0, 1)
+            )
+            return (first, second) if sys.byteorder == "little" else (second, first)
         lower = self.widened(_WORDS)
         return lower, builder.ashr(lower, _same(_WORDS, 31))
 
@@ -180,6 +186,15 @@ def _put_aside(context: Any, word: Any, first: Any, into: Any, count: Any) -> An
     return types.int64(types.uint64, types.int64, into, types.int64), generate
 
 
+def _count_bits(context: Any, word: Any) -> Any:
+    """Give how many bits of a word are set."""
+
+    def generate(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.uint64(types.uint64), generate
+
+
 def _function(builder: Any, kind: Any, name: str) -> Any:
     """Give one of LLVM's own functions."""
     known = builder.module.globals.get(name)
@@ -202,3 +217,4 @@ test_buckets: Any = intrinsic(_bucketed)
 test_few: Any = intrinsic(_few)
 test_between: Any = intrinsic(_between)
 put_aside: Any = intrinsic(_put_aside)
+count_bits: Any = intrinsic(_count_bits)

@@ -86,7 +86,7 @@ def find_between(keys: NDArray[Any], low: int, high: int) -> I64:
     return ((wide >= low) & (wide <= high)).nonzero()[0]
 
 
-def find_direct(keys: NDArray[Any], base: int, bits: U64, slots: I32) -> tuple[I64, I64]:
+def find_direct(keys: NDArray[Any], base: int, bits: U64, heads: I32) -> tuple[I64, I64]:
     """Find constants that lie close together, by offset.
 
     Parameters
@@ -94,21 +94,24 @@ def find_direct(keys: NDArray[Any], base: int, bits: U64, slots: I32) -> tuple[I
     keys : ndarray, shape (n,)
     base : int
         The least constant.
-    bits : ndarray of uint64
-        Bit ``key - base`` is set for every constant. Not read by this twin.
-    slots : ndarray of int32
-        Place of the constant ``base + offset``, or -1.
+    bits : ndarray of uint64, shape (n_words,)
+        Bit ``key - base`` is set for every constant.
+    heads : ndarray of int32, shape (n_words,)
+        How many bits are set before each word.
 
     Returns
     -------
     rows, places : ndarray of int64
-        Rows whose key is a constant, ascending, and the constant's place.
+        Rows whose key is a constant, ascending, and how many constants are less.
     """
     offset = _wide(keys) - np.uint64(base & 0xFFFF_FFFF_FFFF_FFFF)
-    within = offset < np.uint64(len(slots))
-    found = slots[np.where(within, offset, np.uint64(0)).view(np.int64)]
-    rows = ((found >= 0) & within).nonzero()[0]
-    return rows, found[rows].astype(np.int64)
+    within = offset < np.uint64(64 * len(bits))
+    offset = np.where(within, offset, np.uint64(0))
+    word, bit = (offset >> np.uint64(6)).view(np.int64), np.uint64(1) << (offset & np.uint64(63))
+    found = bits[word]
+    rows = (within & ((found & bit) != 0)).nonzero()[0]
+    before = np.bitwise_count(found[rows] & (bit[rows] - np.uint64(1)))
+    return rows, heads[word[rows]] + before.astype(np.int64)
 
 
 def find_hashed(keys: NDArray[Any], shift: int, bits: U64, heads: I64, constants: I64) -> tuple[I64, I64]:

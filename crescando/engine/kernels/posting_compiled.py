@@ -10,13 +10,22 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from crescando.engine.kernels.lanes import count_bits
 from crescando.engine.kernels.posting import I32, I64, U64
 
 _ONE, _SIXTY_THREE = np.uint64(1), np.uint64(63)
 
 _INTS = types.int64[::1]
 _tuple: Any = types.Tuple  # numba has no types for it.
-_POSTED = _tuple((types.int32[::1], types.uint64[::1], _INTS, _INTS, _INTS))
+_POSTED = _tuple((types.uint64[::1], types.int32[::1], _INTS, _INTS, _INTS))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def place_of(offset: Any, bits: U64, heads: I32) -> Any:
+    """Give how many bits are set before one."""
+    word = offset >> 6
+    before = (_ONE << (np.uint64(offset) & _SIXTY_THREE)) - _ONE
+    return heads[word] + np.int64(count_bits(bits[word] & before))
 
 
 @njit(
@@ -26,23 +35,22 @@ _POSTED = _tuple((types.int32[::1], types.uint64[::1], _INTS, _INTS, _INTS))
     boundscheck=False,
     error_model="numpy",
 )
-def post_direct(keys: I64, operations: I64, base: int, spread: int) -> tuple[I32, U64, I64, I64, I64]:
+def post_direct(keys: I64, operations: I64, base: int, spread: int) -> tuple[U64, I32, I64, I64, I64]:
     """Post operations to constants; see `posting.post_direct`."""
-    slots = np.full(spread, -1, np.int32)
     bits = np.zeros(spread // 64 + 1, np.uint64)
-    places = np.empty(keys.size, np.int32)
-    counts = np.zeros(keys.size, np.int64)
-    n_places = np.int32(0)
     for i in range(keys.size):
         offset = keys[i] - base
-        place = slots[offset]
-        if place < 0:
-            place = n_places
-            slots[offset] = place
-            bits[offset >> 6] |= _ONE << (np.uint64(offset) & _SIXTY_THREE)
-            n_places += np.int32(1)
-        counts[place] += 1
-        places[i] = place
+        bits[offset >> 6] |= _ONE << (np.uint64(offset) & _SIXTY_THREE)
+    heads = np.empty(bits.size, np.int32)
+    n_places = np.int32(0)
+    for i in range(bits.size):
+        heads[i] = n_places
+        n_places += np.int32(count_bits(bits[i]))
+    places = np.empty(keys.size, np.int64)
+    counts = np.zeros(n_places, np.int64)
+    for i in range(keys.size):
+        places[i] = place_of(keys[i] - base, bits, heads)
+        counts[places[i]] += 1
     starts = np.empty(n_places, np.int64)
     done = np.int64(0)
     for place in range(n_places):
@@ -51,7 +59,6 @@ def post_direct(keys: I64, operations: I64, base: int, spread: int) -> tuple[I32
     cursor = starts.copy()
     posted = np.empty(keys.size, np.int64)
     for i in range(keys.size):
-        place = places[i]
-        posted[cursor[place]] = operations[i]
-        cursor[place] += 1
-    return slots, bits, starts, counts[:n_places].copy(), posted
+        posted[cursor[places[i]]] = operations[i]
+        cursor[places[i]] += 1
+    return bits, heads, starts, counts, posted
