@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,8 @@ ARCS = 3
 
 PIECE_ROWS = 1_000_000
 FEW, MANY = 1_000, 10_000
-NOTHING = -1
-"""A passenger number that nobody has."""
+NOBODY = 1 << 40
+"""Negative passenger numbers down to so many are nobody's."""
 
 
 class Volume:
@@ -169,16 +170,23 @@ def e8(stock: Stock) -> Outcome:
     volume = _volume(stock)
     memory = bandwidth_of(stock)
     bandwidth = memory["gb_s"]["median"] * 1e9
-    probe_s = _probe_seconds_per_row(stock, volume)
-    probed = 8 / probe_s
-    # `customer_no` is an int32, so that its width is known without looking into the engine.
-    cycle = _trials(stock, lambda: _by_customer(volume), volume.side.rows)
-    column_s = 4 * volume.n_rows / bandwidth
+    probes = _probe_seconds_per_row(stock, volume)
+    probed = 8 / probes[volume.few]
+    # Numbers are as wide in memory as in the schema: their widths need no look into the engine.
+    cycles = {
+        name: (width, _trials(stock, partial(_by_number, volume, name), volume.side.rows))
+        for name, width in (("passenger_id", 8), ("customer_no", 4))
+    }
+    shares = {
+        name: 100 * width * volume.n_rows / bandwidth / timing.median_s
+        for name, (width, timing) in cycles.items()
+    }
     one, two = _one_and_two(stock)
     why = stock.plan.unjudged(LARGE_ROWS, volume.n_rows)
     goals = [
-        Goal("probe, of the read bandwidth", 100 * probed / bandwidth, 40, 50, "%", unjudged=why),
-        Goal("whole cycle at 1k", 100 * column_s / cycle.median_s, 18, 25, "%", unjudged=why),
+        Goal("probe at 1k, of the read bandwidth", 100 * probed / bandwidth, 40, 50, "%", unjudged=why),
+        # Of the column that is probed.
+        Goal("whole cycle at 1k", shares["passenger_id"], 18, 25, "%", unjudged=why),
         Goal(
             "two partitions on two cores",
             one.median_s / two.median_s,
@@ -192,35 +200,58 @@ def e8(stock: Stock) -> Outcome:
         rows=volume.n_rows,
         sequential_read=memory,
         probe={
-            "gb_s": round(probed / 1e9, 2),
-            "ns_per_row": round(1e9 * probe_s, 3),
             "of": "an int64 column",
+            **{
+                f"{n} constants": {
+                    "ns_per_row": round(1e9 * probe_s, 3),
+                    "gb_s": round(8e-9 / probe_s, 2),
+                    "of_the_read_bandwidth_percent": round(100 * 8 / probe_s / bandwidth, 1),
+                }
+                for n, probe_s in probes.items()
+            },
         },
-        cycle={**cycle.told(), "column_ms": round(1e3 * column_s, 3), "of": "an int32 column"},
+        cycles={
+            f"an int{8 * width} column": {
+                **timing.told(),
+                "of_the_read_bandwidth_percent": round(shares[name], 1),
+            }
+            for name, (width, timing) in cycles.items()
+        },
         partitions={"one": one.told(), "two": two.told(), "merged": True, "rows": stock.plan.rows},
     )
 
 
-def _probe_seconds_per_row(stock: Stock, volume: Volume) -> float:
-    """Give what a row costs that no constant meets: the difference between a large and a small table."""
-    plan = stock.plan
+def _probe_seconds_per_row(stock: Stock, volume: Volume) -> dict[int, float]:
+    """Give by number of constants what a row costs that meets none: a large table's time less a small one's.
+
+    The constants lie anywhere, so that every row is looked up.
+    """
     small_rows = max(volume.n_rows // 8, 1)
-    small = EngineSide(tickets(small_rows, plan.seed))
+    small = EngineSide(tickets(small_rows, stock.plan.seed))
     sides = {small_rows: small, volume.n_rows: volume.side}
-    absent = [(NOTHING - place,) for place in range(volume.many)]
-    medians = {}
-    for n_rows, side in sides.items():
-        shape = side.read("passenger_id = ?", [1])
-        timing = _trials(stock, lambda side=side, shape=shape: side.operations(shape, absent), side.rows)  # type: ignore[misc]
-        medians[n_rows] = timing.median_s
-    gained_s = medians[volume.n_rows] - medians[small_rows]
-    # On tables so small that noise decides, the whole time counts.
-    return (gained_s if gained_s > 0 else medians[volume.n_rows]) / (volume.n_rows - small_rows)
+    absent = [
+        (-int(number),) for number in np.random.default_rng(stock.plan.seed).integers(1, NOBODY, volume.many)
+    ]
+    told = {}
+    for n in dict.fromkeys((volume.few, volume.many)):
+        medians = {}
+        for n_rows, side in sides.items():
+            shape = side.read("passenger_id = ?", [1])
+            timing = _trials(
+                stock,
+                lambda side=side, shape=shape, n=n: side.operations(shape, absent[:n]),  # type: ignore[misc]
+                side.rows,
+            )
+            medians[n_rows] = timing.median_s
+        gained_s = medians[volume.n_rows] - medians[small_rows]
+        # On tables so small that noise decides, the whole time counts.
+        told[n] = (gained_s if gained_s > 0 else medians[volume.n_rows]) / (volume.n_rows - small_rows)
+    return told
 
 
-def _by_customer(volume: Volume) -> list[Operations]:
-    numbers = volume.draw.numbers(volume.few, "customer_no")
-    shape = volume.side.read("customer_no = ?", [1])
+def _by_number(volume: Volume, column: str) -> list[Operations]:
+    numbers = volume.draw.numbers(volume.few, column)
+    shape = volume.side.read(f"{column} = ?", [1])
     return volume.side.operations(shape, [(number,) for number in numbers])
 
 
