@@ -71,7 +71,7 @@ def are_light(values: Sequence[Value], n_rows: int) -> bool:
 
 
 def _weight_max(value: Value) -> int:
-    """Give more than any row of a value weighs."""
+    """Give at least what any row of a value weighs."""
     return PHYSICAL[value.type].itemsize + 1 + (0 if value.pool is None else value.pool.longest)
 
 

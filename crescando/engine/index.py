@@ -31,12 +31,13 @@ cache holds it, beside the column that streams through, and what survives wrongl
 themselves (measured)."""
 
 _SPREAD_PER_CONSTANT = 128
-"""Constants that lie closer than this are found by their offsets: no wrong survivors, but more to fill."""
+"""Constants that lie closer than this are found by their offsets: no wrong survivors, but a larger bitmap."""
 
 _BITS_MAX = 1 << 22
 """The bitmap's size where constants are many: half a MB."""
 
 _SPREAD_MAX = 1 << 21
+"""So many bits, a quarter of a MB, leave room in the second-level cache."""
 
 _COVER_MAX, _COVER_MIN = 8, 1 << 16
 """Intervals are cut into elementary ones while each constant has so many, on average; see `IntervalIndex`."""

@@ -46,6 +46,6 @@ VALUES_MIN = 1 << 16
 """Where tasks copy fewer values than this in all, handing them over takes longer than it saves."""
 
 
-def run(workers: Workers, tasks: Sequence[Callable[[], T]], n_values: int) -> list[T]:
-    """Do tasks that copy so many values in all: at once if these are many."""
-    return (workers if n_values >= VALUES_MIN else IN_TURN).run(tasks)
+def worth(workers: Workers, n_values: int) -> Workers:
+    """Give who had best copy so many values: the workers if these are many."""
+    return workers if n_values >= VALUES_MIN else IN_TURN

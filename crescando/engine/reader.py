@@ -22,7 +22,7 @@ from crescando.engine.group import Group
 from crescando.engine.grouping import GROUPS_MAX, Grouping
 from crescando.engine.keys import I64, Mask
 from crescando.engine.operations import Members
-from crescando.engine.parallel import IN_TURN, Workers, run
+from crescando.engine.parallel import IN_TURN, Workers, worth
 from crescando.engine.rejection import Failures
 from crescando.engine.rowset import AllRows, TopRows
 from crescando.engine.segment import Block
@@ -259,7 +259,7 @@ class Reader:
                 *self._names_of(locals_),
                 offsets=inner,
                 names=tuple(projection.name for projection in projections),
-                columns=tuple(run(workers, cuts, (piece.stop - piece.start) * len(cuts))),
+                columns=tuple(worth(workers, (piece.stop - piece.start) * len(cuts)).run(cuts)),
                 part=piece.part,
                 has_more=piece.has_more,
             )

@@ -12,7 +12,7 @@ NaN above everything). Of each read little more than its limit is held.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, pairwise
@@ -26,7 +26,7 @@ from crescando.engine.cutting import ANSWER_BYTES_MAX
 from crescando.engine.dictionary import Pool
 from crescando.engine.keys import I64, KEY_MAX, KEY_MIN, Mask
 from crescando.engine.packed import Lane, Packed
-from crescando.engine.parallel import IN_TURN, Workers, run
+from crescando.engine.parallel import IN_TURN, Workers, worth
 from crescando.engine.segment import Block
 from crescando.engine.statement import PHYSICAL, ColumnRef, Sort, Term
 from crescando.engine.values import Value, as_integers, concatenate
@@ -148,7 +148,7 @@ class AllRows:
             Where in the layout each read's rows lie; below 0 to leave them out.
         n_places : int
         workers : Workers, optional
-            Who copies the columns.
+            Who copies the rows.
 
         Returns
         -------
@@ -160,22 +160,25 @@ class AllRows:
         self._unite()
         at, offsets = kernels.active().group_places(place[self._operations()], n_places)
         n_rows = int(offsets[-1])
-        laid = {
-            output: self._room(output, n_rows)
+        rooms = [
+            self._room(output, term.column, n_rows) if isinstance(term, ColumnRef) else None
             for output, term in enumerate(self._terms)
-            if isinstance(term, ColumnRef)
-        }
-        computed = [output for output in range(len(self._terms)) if output not in laid]
-        tasks: list[Callable[[], dict[int, Value]]] = [
-            partial(self._computed, output, at, n_rows) for output in computed
         ]
-        if laid:
-            # Each takes some rows of all columns: columns take longer than one another.
+        computed = [output for output, room in enumerate(rooms) if room is None]
+        workers = worth(workers, n_rows * len(rooms))
+        if len(computed) < len(rooms):
+            # Each takes some rows of all columns: one column takes longer than another.
             bounds = [len(at) * share // workers.width for share in range(workers.width + 1)]
-            tasks += [partial(self._copy, laid, at, start, stop) for start, stop in pairwise(bounds)]
-        for more in run(workers, tasks, n_rows * len(self._terms)):
-            laid |= more
-        return offsets, [laid[output].slice(0, n_rows) for output in range(len(self._terms))]
+            workers.run([partial(self._copy, rooms, at, start, stop) for start, stop in pairwise(bounds)])
+        values: list[Value] = []
+        if computed:
+            order = np.empty(n_rows + 1, np.int64)
+            order[at] = np.arange(len(at))
+            values = workers.run([partial(self._computed, output, order[:n_rows]) for output in computed])
+        made = dict(zip(computed, values, strict=True))
+        return offsets, [
+            made[output] if room is None else room.slice(0, n_rows) for output, room in enumerate(rooms)
+        ]
 
     def _operations(self) -> I64:
         operations = [piece.operations for piece in self._pieces]
@@ -194,44 +197,43 @@ class AllRows:
             united.extend(pieces)
         self._pieces = united
 
-    def _room(self, output: int, n_rows: int) -> Value:
-        """Make room for a column; one place more than its rows take is for those that are left out."""
-        column = self._terms[output]
-        assert isinstance(column, ColumnRef)
-        valid: Mask | None = None
-        pool: Pool | None = None
-        for piece in self._pieces:
-            _, mask, pool = piece.column(output, column.column)
-            if mask is not None and valid is None:
-                valid = np.ones(n_rows + 1, np.bool_)
-        return Value(column.type, np.empty(n_rows + 1, PHYSICAL[column.type]), valid, None, pool)
+    def _room(self, output: int, column_id: int, n_rows: int) -> Value:
+        """Make room for a column; all rows that are left out go to one place more than there are rows."""
+        columns = [piece.column(output, column_id) for piece in self._pieces]
+        has_mask = any(mask is not None for _, mask, _ in columns)
+        return Value(
+            self._terms[output].type,
+            np.empty(n_rows + 1, PHYSICAL[self._terms[output].type]),
+            np.ones(n_rows + 1, np.bool_) if has_mask else None,
+            None,
+            columns[-1][2],
+        )
 
-    def _copy(self, laid: Mapping[int, Value], at: I64, start: int, stop: int) -> dict[int, Value]:
+    def _copy(self, rooms: Sequence[Value | None], at: I64, start: int, stop: int) -> None:
         """Copy the columns of rows ``start:stop``, of all pieces end to end, to their places."""
-        first = 0
+        end = 0
         for piece in self._pieces:
-            some = slice(max(start - first, 0), max(stop - first, 0))
-            places = at[first : first + len(piece.operations)][some]
-            first += len(piece.operations)
-            if not len(places):
+            begin, end = end, end + len(piece.operations)
+            some = slice(max(start - begin, 0), max(min(stop, end) - begin, 0))
+            if some.start >= some.stop:
                 continue
+            places = at[begin:end][some]
             rows = None if piece.rows is None else piece.rows[some]
-            for output, room in laid.items():
+            for output, room in enumerate(rooms):
                 column = self._terms[output]
-                assert isinstance(column, ColumnRef)
+                if room is None or not isinstance(column, ColumnRef):
+                    continue
                 values, mask, _ = piece.column(output, column.column)
                 if rows is None:
                     values, mask = values[some], None if mask is None else mask[some]
                 _put(room.data, places, values, rows)
-                if mask is not None and room.valid is not None:
+                if mask is not None:
+                    assert room.valid is not None
                     _put(room.valid, places, mask, rows)
-        return {}
 
-    def _computed(self, output: int, at: I64, n_rows: int) -> dict[int, Value]:
-        """Give an output that is no column, in places of which those from `n_rows` on are left out."""
-        order = np.empty(n_rows + 1, np.int64)
-        order[at] = np.arange(len(at))
-        return {output: self._joined(output).take(order[:n_rows])}
+    def _computed(self, output: int, order: I64) -> Value:
+        """Give an output that is no column, its rows in another order."""
+        return self._joined(output).take(order)
 
     def _joined(self, output: int) -> Value:
         """Give an output's values end to end, all of which are given."""

@@ -405,7 +405,8 @@ def _take_reads(run: _Run[C], load: Load, queues: Sequence[_Queue]) -> list[Bunc
     """Take reads of some clients, each in turn, while there is room; gives them as they came."""
     entering: list[Bunch] = []
     turns = deque(queues)
-    others = [queue for queue in run.turns if queue not in turns]
+    chosen = set(map(id, turns))
+    others = [queue for queue in run.turns if id(queue) not in chosen]
     n_in_vain = 0
     while turns and n_in_vain < len(turns):
         queue = turns.popleft()

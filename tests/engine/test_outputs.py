@@ -23,7 +23,7 @@ from crescando.engine.statement import (
 from crescando.engine.validate import StaleShape, validate_shape
 from crescando.errors import StatementError, TypeMismatchError
 from crescando.schema import DataType
-from crescando.types import RING_MAX, KeyRange
+from crescando.types import RING_MAX, KeyRange, ProcessId
 from tests.engine.reports import reports
 from tests.engine.workbench import CLIENT, Bench, apply, par, table
 
@@ -93,6 +93,35 @@ def test_keys_of_many_wide_columns_do_not_run_over() -> None:
     for row in rows:
         expected[row[1:]] = expected.get(row[1:], 0) + 1
     assert {row[:-1]: row[-1] for row in found} == expected
+
+
+@pytest.mark.parametrize("is_grouped", [False, True])
+def test_each_answer_names_the_scope_that_was_asked(bench: Bench, is_grouped: bool) -> None:
+    third = RING_MAX // 3
+    scopes = (
+        (KeyRange(0, third),),
+        (KeyRange(third + 1, 2 * third),),
+        (KeyRange(2 * third + 1, RING_MAX), KeyRange(0, third)),
+    )
+    shape = bench.read_shape(None, "k")
+    if is_grouped:
+        shape = Shape(Kind.READ, 1, 1, None, aggregates=(Aggregate("count", None, "n"),))
+    asked = [("one", 2), ("one", 0), ("other", 1), ("one", 2), ("third", 1), ("third", 2), ("other", 1)]
+    batch = []
+    for name, scope in asked:
+        bench.position += 1
+        sender = ProcessId("client", name)
+        batch.append(Operation(bench.position, sender, bench.position, shape, (), scopes[scope]))
+    wanted = {each.position: (each.sender, each.scope) for each in batch}
+
+    told = {}
+    for results in bench.engine.execute(batch):
+        (answer,) = results.partials if is_grouped else results.rows
+        for position, scope in zip(answer.position.tolist(), answer.scope.tolist(), strict=True):
+            told[position] = results.to, answer.scopes[scope]
+        assert len(set(answer.scopes)) == len(answer.scopes)
+
+    assert told == wanted
 
 
 def test_groups_see_the_writes_before_them_only(bench: Bench) -> None:

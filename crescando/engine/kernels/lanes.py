@@ -4,12 +4,12 @@ Rules of the file: a test looks at ``keys[at : at + LANES]``, all of which must
 exist, and gives a word in which bit i tells of key ``at + i``. It is written in
 LLVM's vectors, which become the processor's own where it has any (a gather of
 sixteen words is the bulk of it) and plain instructions elsewhere; the result is
-the same. Bitmaps hold their bits in words of 64, of which the halves are read.
+the same. Bitmaps hold their bits in words of 64, of which the halves are read, as those of
+wide keys are: the lower one comes first wherever numba compiles for.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -62,11 +62,11 @@ class _Lanes:
         if self.keys.type == _WIDES:
             # One shuffle each; narrowing sixteen wide numbers takes several instructions.
             halves = builder.bitcast(self.keys, ir.VectorType(_WORD, 2 * LANES))
-            first, second = (
+            lower, upper = (
                 builder.shuffle_vector(halves, halves, ir.Constant(_WORDS, list(range(start, 2 * LANES, 2))))
                 for start in (0, 1)
             )
-            return (first, second) if sys.byteorder == "little" else (second, first)
+            return lower, upper
         lower = self.widened(_WORDS)
         return lower, builder.ashr(lower, _same(_WORDS, 31))
 

@@ -26,7 +26,7 @@ def post_direct(keys: I64, operations: I64, base: int, spread: int) -> tuple[U64
     Returns
     -------
     bits : ndarray of uint64, shape (spread // 64 + 1,)
-        Bit ``key - base`` is set for every constant; its place is how many bits before it are set.
+        Bit ``key - base`` is set for every constant; a constant's place is how many are less.
     heads : ndarray of int32, shape (spread // 64 + 1,)
         How many are set before each word.
     starts, counts : ndarray of int64, shape (n_places,)
