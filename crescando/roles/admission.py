@@ -4,7 +4,8 @@ Rules of the file: writes enter in the order. A read must see exactly the writes
 so it may overtake other reads, but no write; a write enters when every read before it has.
 Between two writes, each client therefore has a fair share: clients take turns, a few reads
 at a time, and the shapes of one client take turns too, so that neither one client's million
-reads nor its one slow shape holds up anybody else. Reads that were delivered between two
+reads nor its one slow shape holds up anybody else. Clients that wait for few quick reads have a
+cycle without the others, but never two in turn: a brief one. Reads that were delivered between two
 writes of their own client can gain nothing by that: they wait among these (`Mixture`).
 """
 
@@ -36,14 +37,20 @@ QUANTUM = 64
 """Reads of one client and shape that enter before it is another's turn."""
 
 FEW = 16
-"""Reads of one client that are few: more are rather asked for to be answered soon than at once."""
+"""So many reads of one client are few: who waits for more wants them done, who for few wants them soon."""
 
 BRIEF_SHARE = 0.25
-"""Share of a cycle that the few may be expected to take if they are to have one without the others."""
+"""Share of a cycle that few reads may be expected to take in one of their own."""
 
-SHORT_SHARE, SHORT_FOR = 0.5, 64
-"""Share of a cycle that the others' may take for so many cycles after a brief one: they do more in long
-ones, as more of them share a scan, and who waits for few waits for the rest of theirs."""
+BRIEF_CLIENTS = 64
+"""So many clients are looked at for one."""
+
+SHORT_SHARE = 0.5
+"""Share of a cycle's time that operations get while some clients wait for few reads and others for many: in
+longer cycles more of them share a scan, but the few wait for the cycle that runs."""
+
+SHORT_FOR = 64
+"""So many cycles later nobody is expected to come with few reads again."""
 
 _READ = Kind.READ
 
@@ -85,8 +92,14 @@ class _Queue:
 
     client: ProcessId
     by_shape: dict[int, deque[Bunch]] = field(default_factory=dict)
-    n_come: int = 0
-    """Since there were none."""
+    n: int = 0
+    were_many: bool = False
+    """Whether more than `FEW` waited at once: what is left of many is not few."""
+
+    def count(self, n_more: int) -> None:
+        """Take note of reads that have come."""
+        self.n += n_more
+        self.were_many = self.were_many or self.n > FEW
 
 
 @dataclass(slots=True)
@@ -175,8 +188,9 @@ class Admission(Generic[C]):
         self._target_s = target_s
         self._runs: deque[_Run[C]] = deque()
         self._arrivals = 0
-        self._since_brief = SHORT_FOR
-        """How many cycles there were since one for few reads."""
+        self._was_brief = False
+        self._since_few = SHORT_FOR
+        """How many cycles there were since some waited for few reads and others for many."""
 
     def __len__(self) -> int:
         return self.n
@@ -261,17 +275,18 @@ class Admission(Generic[C]):
         if waiting is None:
             waiting = queue.by_shape[id(bunch.shape)] = deque()
         waiting.append(bunch)
-        queue.n_come += len(bunch)
+        queue.count(len(bunch))
 
     def take(self) -> Admitted[C]:
         """Give what shares the next cycle, in order."""
-        share = 1.0 if self._since_brief >= SHORT_FOR else SHORT_SHARE
+        share = 1.0 if self._since_few >= SHORT_FOR else SHORT_SHARE
         load = Load(self.costs, self._operations_max, share * self._target_s)
         admitted: Admitted[C] = Admitted(load)
+        self._since_few += 1
+        few = self._few(self._runs[0].turns) if self._runs else []
         # Never twice in turn, or many who want little would keep out who wants much.
-        few = self._few() if self._runs and self._since_brief else []
-        self._since_brief = 0 if few else self._since_brief + 1
-        if few:
+        self._was_brief = load.is_brief = bool(few) and not self._was_brief
+        if load.is_brief:
             reads = _take_reads(self._runs[0], load, few)
             admitted.take(reads)
             self._gone(reads)
@@ -292,21 +307,44 @@ class Admission(Generic[C]):
         load.is_full = bool(self._runs)
         return admitted
 
-    def _few(self) -> list[_Queue]:
-        """Give the clients that wait for few reads, all of them quick, if others wait for more."""
-        turns = self._runs[0].turns
-        few = [queue for queue in turns if queue.n_come <= FEW]
-        if len(few) == len(turns):
+    def _few(self, turns: Sequence[_Queue]) -> list[_Queue]:
+        """Give clients that wait for few reads, quick ones, if others wait for what takes longer."""
+        few = [queue for queue in turns if not queue.were_many]
+        if not few or len(few) == len(turns):
             return []
-        expected_s = 0.0
+        self._since_few = 0
+        chosen: list[_Queue] = []
         scanned: set[int] = set()
-        for queue in few:
-            for key, waiting in queue.by_shape.items():
-                expected_s += sum(bunch.expected_s for bunch in waiting)
-                if key not in scanned:
-                    scanned.add(key)
-                    expected_s += self.costs.of(waiting[0].shape).scan_s
-        return few if expected_s <= BRIEF_SHARE * self._target_s else []
+        expected_s, most_s = 0.0, BRIEF_SHARE * self._target_s
+        for queue in few[:BRIEF_CLIENTS]:
+            more_s = self._expected_s(queue, scanned, most_s - expected_s)
+            if expected_s + more_s <= most_s:
+                chosen.append(queue)
+                expected_s += more_s
+                scanned.update(queue.by_shape)
+        others_s = 0.0
+        for queue in turns:
+            if queue.were_many:
+                others_s += self._expected_s(queue, scanned, expected_s - others_s)
+                if others_s > expected_s:
+                    return chosen
+        # Nobody waits noticeably longer if all share a cycle.
+        return []
+
+    def _expected_s(self, queue: _Queue, scanned: Collection[int], enough_s: float) -> float:
+        """Give how long a client's reads are expected to take, or something above what is enough.
+
+        Scans that there are anyway are left out.
+        """
+        expected_s = 0.0
+        for key, waiting in queue.by_shape.items():
+            cost = self.costs.of(waiting[0].shape)
+            expected_s += 0.0 if key in scanned else cost.scan_s
+            for bunch in waiting:
+                expected_s += cost.each_s * bunch.weight * len(bunch)
+                if expected_s > enough_s:
+                    return expected_s
+        return expected_s
 
     def drop(self, client: ProcessId, numbers: Collection[int]) -> set[int]:
         """Forget waiting reads of a client, by their numbers; gives those."""
@@ -329,8 +367,10 @@ class Admission(Generic[C]):
         for key, waiting in list(queue.by_shape.items()):
             left = [self._without(bunch, numbers, dropped) for bunch in waiting]
             queue.by_shape[key] = kept = deque(bunch for bunch in left if len(bunch))
+            queue.n += sum(map(len, kept)) - sum(map(len, waiting))
             if not kept:
                 del queue.by_shape[key]
+        queue.were_many = queue.n > FEW
 
     def _without(self, what: D, numbers: Collection[int], dropped: set[int]) -> D:
         """Leave reads out of what waits."""
@@ -436,6 +476,7 @@ def _take_turn(queue: _Queue, load: Load, entering: list[Bunch]) -> bool:
             continue
         n, weight = _let_in(waiting, room, entering)
         load.add(first.shape, weight, n)
+        queue.n -= n
         # Its other shapes come first in its next turn.
         del queue.by_shape[key]
         if waiting:

@@ -95,7 +95,8 @@ class StorageLimits:
     cycle_operations : int
         Operations that share one cycle at most; bounds every operation's latency.
     cycle_s : float
-        The time that one cycle is to take, as far as can be foreseen; see `admission`.
+        The time that one cycle is to take, as far as can be foreseen; half of it while some
+        clients wait for few reads and others for many. See `admission`.
     backlog_s : float
         Work of so long a time may be queued before confirmations are withheld for a while, so
         that whoever sends too much waits at the routers and not in front of everybody here.

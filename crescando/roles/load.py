@@ -34,6 +34,8 @@ class Load:
         Operations taken on.
     is_full : bool
         Whether something was left waiting for want of room.
+    is_brief : bool
+        Whether it is for those who wait for few reads, while the others wait.
     weights : dict of int to float
         By shape: the weight of its operations together.
     """
@@ -49,6 +51,7 @@ class Load:
         self._scanned: set[int] = set()
         self.n = 0
         self.is_full = False
+        self.is_brief = False
         self.weights: dict[int, float] = {}
 
     @property
@@ -88,6 +91,9 @@ class Load:
         """Learn how long it took; nothing of a time that nobody has measured."""
         if took_s > 0.0 and self.n:
             self._costs.learn(self.weights, took_s)
+            if self.is_brief:
+                # What is tried is tried on those who were left waiting.
+                return
             self._costs.trials.learn(self.n, took_s, self.expected_s, is_full=self.is_full)
 
     def _untried(self, cost: Cost, weight: float) -> int:

@@ -209,9 +209,9 @@ def test_few_reads_that_take_long_have_no_cycle_of_their_own(cost: str) -> None:
 def test_shapes_of_few_reads_are_scanned_for_once() -> None:
     waiting = admission(target_s=0.02)
     waiting.costs.of(READS[1]).scan_s = 0.004
-    many(waiting, 500, BOB)
-    many(waiting, 2, ALICE, 500, READS[1])
-    many(waiting, 2, CAROL, 600, READS[1])
+    many(waiting, 5_000, BOB)
+    many(waiting, 2, ALICE, 5_000, READS[1])
+    many(waiting, 2, CAROL, 6_000, READS[1])
 
     assert taken_by(waiting) == {ALICE: 2, CAROL: 2}
 
@@ -234,13 +234,76 @@ def test_cycles_are_short_for_a_while_after_one_of_few_reads() -> None:
 
 def test_a_write_waits_for_few_reads_and_many_before_it() -> None:
     waiting = admission()
-    many(waiting, 100, BOB)
-    many(waiting, 1, ALICE, 100)
-    put(waiting, 101, WRITE, ALICE)
-    many(waiting, 1, ALICE, 102)
+    many(waiting, 1_000, BOB)
+    many(waiting, 1, ALICE, 1_000)
+    put(waiting, 1_001, WRITE, ALICE)
+    many(waiting, 1, ALICE, 1_002)
 
-    assert positions(waiting) == [100]
-    assert positions(waiting) == [*range(100), 101, 102]
+    assert positions(waiting) == [1_000]
+    assert positions(waiting) == [*range(1_000), 1_001, 1_002]
+
+
+def test_few_reads_share_a_cycle_with_others_that_take_hardly_longer() -> None:
+    waiting = admission()
+    many(waiting, FEW + 1, BOB)
+    many(waiting, 1, ALICE, FEW + 1)
+
+    assert taken_by(waiting) == {BOB: FEW + 1, ALICE: 1}
+
+
+def test_a_slow_read_of_one_client_keeps_quick_ones_out_of_no_cycle() -> None:
+    waiting = admission(target_s=0.02)
+    waiting.costs.of(READS[1]).scan_s = 0.006
+    many(waiting, 5_000, BOB)
+    many(waiting, 1, ALICE, 5_000, READS[1])
+    many(waiting, 1, CAROL, 5_001)
+
+    assert taken_by(waiting) == {CAROL: 1}
+    assert taken_by(waiting)[ALICE] == 1
+
+
+def test_few_reads_that_came_one_by_one_are_weighed_together() -> None:
+    waiting = admission(target_s=0.02)
+    waiting.costs.of(READS[1]).each_s = 0.001
+    many(waiting, 5_000, BOB)
+    many(waiting, 5, ALICE, 5_000, READS[1])
+
+    assert BOB in taken_by(waiting)
+
+
+def test_who_was_left_waiting_is_first_after_a_cycle_of_few_reads() -> None:
+    waiting = admission(operations_max=1)
+    many(waiting, 5_000, BOB)
+    many(waiting, 2, ALICE, 5_000)
+
+    assert taken_by(waiting) == {ALICE: 1}
+    assert taken_by(waiting) == {BOB: 1}
+
+
+def test_what_was_called_off_counts_no_more() -> None:
+    waiting = admission()
+    many(waiting, 1_000, ALICE)
+    many(waiting, 5_000, BOB, 1_000)
+    waiting.drop(ALICE, set(range(1, 1_000)))
+
+    assert taken_by(waiting) == {ALICE: 1}
+
+    waiting = admission()
+    many(waiting, FEW + 1, ALICE)
+    many(waiting, 1, BOB, 100)
+    waiting.drop(ALICE, set(range(1, FEW + 1)))
+
+    assert taken_by(waiting) == {ALICE: 1, BOB: 1}
+
+
+def test_who_never_waits_for_many_at_once_always_waits_for_few() -> None:
+    waiting = admission(operations_max=1)
+    many(waiting, 5_000, BOB)
+    many(waiting, 12, ALICE, 5_000)
+    for turn in range(20):
+        many(waiting, 1, ALICE, 6_000 + turn)
+        assert waiting.take().load.is_brief
+        assert not waiting.take().load.is_brief
 
 
 def test_clients_share_a_cycle_evenly() -> None:
@@ -496,6 +559,26 @@ def test_estimates_that_let_one_in_at_a_time_are_found_out(kinds: list[Shape], w
 
     assert sizes[0] <= WORTH_SCANS * len(kinds), "it is what shall be found out"
     assert min(sizes[30:]) >= 30
+
+
+def test_estimates_are_found_out_though_somebody_always_waits_for_few() -> None:
+    waiting = admission(target_s=costs.CYCLE_S)
+    slow, quick = READS[:2]
+    waiting.costs.of(slow).scan_s = waiting.costs.of(slow).each_s = 0.3
+    at, sizes = 0, list[int]()
+    for _ in range(400):
+        at = keep_busy(waiting, [slow], at)
+        put(waiting, at, quick, BOB)
+        at += 1
+        admitted = waiting.take()
+        n_slow = int(admitted.load.weights.get(id(slow), 0.0))
+        admitted.load.learn(0.0005 + (0.015 + 1e-4 * n_slow if n_slow else 0.0))
+        if n_slow:
+            sizes.append(n_slow)
+
+    assert sizes[0] <= WORTH_SCANS
+    assert 100 < len(sizes) < 300, "there must be cycles of few reads, and others"
+    assert np.median(sizes[100:]) > 200
 
 
 @pytest.mark.parametrize("seed", range(4))
