@@ -328,6 +328,7 @@ class Admission(Generic[C]):
                 others_s += self._expected_s(queue, scanned, expected_s - others_s)
                 if others_s > expected_s:
                     return chosen
+                scanned.update(queue.by_shape)
         # Nobody waits noticeably longer if all share a cycle.
         return []
 
@@ -364,13 +365,15 @@ class Admission(Generic[C]):
         return dropped
 
     def _drop_from(self, queue: _Queue, numbers: Collection[int], dropped: set[int]) -> None:
+        n_before = queue.n
         for key, waiting in list(queue.by_shape.items()):
             left = [self._without(bunch, numbers, dropped) for bunch in waiting]
             queue.by_shape[key] = kept = deque(bunch for bunch in left if len(bunch))
             queue.n += sum(map(len, kept)) - sum(map(len, waiting))
             if not kept:
                 del queue.by_shape[key]
-        queue.were_many = queue.n > FEW
+        if queue.n < n_before:
+            queue.were_many = queue.n > FEW
 
     def _without(self, what: D, numbers: Collection[int], dropped: set[int]) -> D:
         """Leave reads out of what waits."""
@@ -444,18 +447,30 @@ def _enter(what: Waiting[C], load: Load) -> tuple[Waiting[C] | None, Waiting[C] 
 def _take_reads(run: _Run[C], load: Load, queues: Sequence[_Queue]) -> list[Bunch]:
     """Take reads of some clients, each in turn, while there is room; gives them as they came."""
     entering: list[Bunch] = []
-    turns = deque(queues)
-    chosen = set(map(id, turns))
-    others = [queue for queue in run.turns if id(queue) not in chosen]
-    n_in_vain = 0
-    while turns and n_in_vain < len(turns):
+    turns, in_vain = deque(queues), list[_Queue]()
+    had_turn: dict[int, _Queue] = {}
+    while turns:
         queue = turns.popleft()
-        n_in_vain = 0 if _take_turn(queue, load, entering) else n_in_vain + 1
+        n_scans = load.n_scans
+        if not _take_turn(queue, load, entering):
+            in_vain.append(queue)
+            continue
+        had_turn.pop(id(queue), None)
+        had_turn[id(queue)] = queue
         if queue.by_shape:
             turns.append(queue)
         else:
             del run.queues[queue.client]
-    run.turns = deque((*others, *turns))
+        if load.n_scans > n_scans:
+            # Nothing else makes room for them.
+            turns.extendleft(reversed(in_vain))
+            in_vain.clear()
+    # Who had no turn keeps the place. Whoever comes first finds room whatever is wanted: everybody must, some time.
+    others = [queue for queue in run.turns if id(queue) not in had_turn]
+    again = deque(queue for queue in had_turn.values() if queue.by_shape)
+    if not others:
+        again.rotate(-1)
+    run.turns = deque((*others, *again))
     taken: list[Bunch] = []
     for bunch in entering:
         front, rest = bunch.enter()

@@ -151,6 +151,11 @@ class Load:
         self.weights[key] = self.weights.get(key, 0.0) + weight
         self.n += n
 
+    @property
+    def n_scans(self) -> int:
+        """How many shapes are scanned for."""
+        return len(self._scanned)
+
     def has_scan(self, shape: int) -> bool:
         """Whether a shape's scan is taken on already."""
         return shape in self._scanned

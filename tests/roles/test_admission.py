@@ -306,6 +306,55 @@ def test_who_never_waits_for_many_at_once_always_waits_for_few() -> None:
         assert not waiting.take().load.is_brief
 
 
+@pytest.mark.parametrize("n_few", [0, 50, 900])
+@pytest.mark.parametrize("n", [1, FEW + 1])
+def test_slow_reads_find_room_beside_quick_ones_without_end(n: int, n_few: int) -> None:
+    waiting = admission(operations_max=400, target_s=0.01)
+    waiting.costs.of(READS[1]).scan_s = 0.02
+    many(waiting, 5_000, BOB)
+    many(waiting, n, ALICE, 0, READS[1])
+    many(waiting, 5_000, CAROL)
+
+    for turn in range(12):
+        for place in range(n_few):
+            many(waiting, 1, ProcessId("client", f"{turn}.{place}"))
+        if ALICE in taken_by(waiting):
+            break
+    else:
+        pytest.fail("nobody's turn came in twelve cycles")
+
+
+def test_a_slow_shape_of_a_client_has_its_turn_beside_a_fast_one_without_end() -> None:
+    waiting = admission(operations_max=2 * QUANTUM, target_s=0.01)
+    waiting.costs.of(READS[1]).scan_s = 0.02
+    many(waiting, 5_000, BOB)
+    many(waiting, 5_000, ALICE, 5_000)
+    many(waiting, 1, ALICE, 10_000, READS[1])
+
+    assert any(10_000 in positions(waiting) for _ in range(6))
+
+
+def test_calling_off_what_waits_no_more_makes_many_not_few() -> None:
+    waiting = admission(operations_max=1_000)
+    many(waiting, 505, ALICE)
+    many(waiting, 505, BOB, 505)
+    waiting.take()
+    many(waiting, 5_000, CAROL, 2_000)
+    waiting.drop(BOB, {1 << 40})
+
+    assert not waiting.take().load.is_brief
+
+
+def test_scans_that_others_share_count_once() -> None:
+    waiting = admission(target_s=0.01)
+    waiting.costs.of(READS[1]).scan_s = 0.0015
+    many(waiting, FEW + 1, BOB)
+    many(waiting, FEW + 1, CAROL, 100)
+    many(waiting, 1, ALICE, 200, READS[1])
+
+    assert not waiting.take().load.is_brief
+
+
 def test_clients_share_a_cycle_evenly() -> None:
     waiting = admission(operations_max=QUANTUM * 9)
     for client in CLIENTS:
