@@ -465,7 +465,7 @@ def _take_reads(run: _Run[C], load: Load, queues: Sequence[_Queue]) -> list[Bunc
             # Nothing else makes room for them.
             turns.extendleft(reversed(in_vain))
             in_vain.clear()
-    # Who had no turn keeps the place. Whoever comes first finds room whatever is wanted: everybody must, some time.
+    # Who had no turn keeps the place. Whoever comes first finds room whatever is wanted; everybody does once.
     others = [queue for queue in run.turns if id(queue) not in had_turn]
     again = deque(queue for queue in had_turn.values() if queue.by_shape)
     if not others:

@@ -334,6 +334,16 @@ def test_a_slow_shape_of_a_client_has_its_turn_beside_a_fast_one_without_end() -
     assert any(10_000 in positions(waiting) for _ in range(6))
 
 
+def test_a_large_scan_makes_room_for_who_had_none_before() -> None:
+    waiting = admission(target_s=0.01)
+    for shape, scan_s, each_s in zip(READS, (0.001, 0.0001, 0.007), (0.001, 0.0085, 1e-6), strict=False):
+        waiting.costs.of(shape).scan_s, waiting.costs.of(shape).each_s = scan_s, each_s
+    for place, client in enumerate((BOB, ALICE, CAROL)):
+        put(waiting, place, READS[place], client)
+
+    assert taken_by(waiting) == dict.fromkeys(CLIENTS, 1)
+
+
 def test_calling_off_what_waits_no_more_makes_many_not_few() -> None:
     waiting = admission(operations_max=1_000)
     many(waiting, 505, ALICE)
