@@ -52,6 +52,20 @@ class StoreSide:
 
         return {"bind and submit_many": bound, "runs of many": in_runs}
 
+    def mixed_unordered(self) -> Ways:
+        """Ways that keep the order of updates, and put a batch's reads before them, as rivals' do."""
+
+        def apart(work: Mixed) -> list[list[tuple[Any, ...]]]:
+            pairs = list(zip(work.keys, work.statuses, strict=True))
+            reads = self.read.many([(key,) for key, status in pairs if status is None])
+            updates = self.set_status.many([(status, key) for key, status in pairs if status is not None])
+            rows = [read.result().rows() for read in reads]
+            for update in updates:
+                update.result()
+            return rows
+
+        return {"reads and updates, a batch of each": apart}
+
     def changes(self, work: Changes) -> int:
         """Do updates; give how many rows they changed."""
         handles = self.add_miles.many(list(zip(work.deltas, work.keys, strict=True)))
