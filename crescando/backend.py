@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from itertools import repeat
 from typing import Any, Protocol, TypeVar
 
 from crescando.client.base import (
@@ -28,7 +27,6 @@ from crescando.client.base import (
     Request,
     WriteOutcome,
 )
-from crescando.client.batch import spans_of
 from crescando.client.pinned import PinAnswer, PinId, PinQuestion
 from crescando.client.promise import fail, resolve, then
 from crescando.engine.statement import encode_parameters
@@ -42,6 +40,7 @@ from crescando.errors import (
 )
 from crescando.loop import LoopThread
 from crescando.pump import Handle, Pump
+from crescando.roles.asked import Asked, Waiting, n_requests
 from crescando.roles.client import Client
 from crescando.roles.completion import Completion, Executed, Stable
 from crescando.roles.messages import AskPinned, Explain, ReadReplica
@@ -63,6 +62,7 @@ from crescando.schema import TableSchema
 from crescando.submitted import Submitted
 from crescando.transport.base import Transport
 from crescando.types import KeyRange, LoadId, ProcessId
+from crescando.unsettled import Unsettled
 
 CATALOG_RETRY_S = 0.02
 """Pause before a catalog that does not show a change yet is asked for again."""
@@ -100,9 +100,8 @@ class LoopBackend:
         self._ended = ended
         self._loop = loop
         self._pump = Pump(core, transport, loop.agenda, after_turn=self._after_turn, stopped=self._stopped)
-        self._submitted = Submitted(loop, self._take)
-        self._operations: dict[int, Pending | Batch] = {}
-        """What has no outcome, by number; of a batch, the batch for each of its operations."""
+        self._submitted = Submitted(loop, self._take, n_requests)
+        self._operations = Unsettled()
         self._callbacks: dict[int, _Done] = {}
         self._asked: set[Future[Any]] = set()
         """What is waited for beside operations."""
@@ -136,8 +135,8 @@ class LoopBackend:
             if self._closed:
                 raise ClosedError(self._closed)
             token = pending.number = self._next_token = self._next_token + 1
-            self._operations[token] = pending
-            is_first = self._submitted.add(((token, request),), here)
+            self._operations.add(token, pending)
+            is_first = self._submitted.add((token, request), here)
         if is_first:
             self._submitted.see_to_it(here)
 
@@ -154,8 +153,8 @@ class LoopBackend:
             tokens = range(self._next_token + 1, self._next_token + 1 + len(requests))
             batch = Batch(tokens.start, len(requests), failed)
             self._next_token += len(requests)
-            self._operations.update(dict.fromkeys(tokens, batch))
-            is_first = self._submitted.add(zip(tokens, requests, strict=True), None)
+            self._operations.add_batch(tokens, batch)
+            is_first = self._submitted.add(Asked(tokens, requests), None)
         if is_first:
             self._submitted.see_to_it(None)
         return batch
@@ -164,8 +163,16 @@ class LoopBackend:
         """Have what was submitted set off now; see `Backend.hurry`."""
         self._submitted.hurry()
 
-    def _take(self, submitted: deque[tuple[int, Request]]) -> None:
-        self.core.request_all(submitted)
+    def _take(self, submitted: deque[Waiting | Asked]) -> None:
+        alone: list[Waiting] = []
+        for asked in submitted:
+            if not isinstance(asked, Asked):
+                alone.append(asked)
+                continue
+            self.core.request_all(alone)
+            alone = []
+            self.core.request_together(asked)
+        self.core.request_all(alone)
         self._pump.need_turn()
 
     def cancel(self, pendings: tuple[Pending, ...]) -> None:
@@ -484,15 +491,12 @@ class LoopBackend:
         return bool(self._operations or self._callbacks)
 
     def _wait_for_work(self, deadline_s: float) -> None:
-        # In one call that makes no objects: the collector, or another thread, would change them meanwhile.
-        oldest = self._operations.get(token := min(self._operations, default=0))
+        oldest = self._operations.oldest()
         if oldest is None:
             time.sleep(0.002)
             return
-        if isinstance(oldest, Batch):
-            oldest = oldest.pending(token - oldest.first)
         is_done = threading.Event()
-        oldest.outcome.add_done_callback(lambda _: is_done.set())
+        oldest.add_done_callback(lambda _: is_done.set())
         is_done.wait(max(0.0, deadline_s - time.monotonic()))
 
     # In the loop's thread.
@@ -517,58 +521,28 @@ class LoopBackend:
         told: list[Pending] = []
         for each in self.core.take_told():
             if isinstance(each, Executed):
-                self._settle(each, told)
+                told += self._operations.settle(each)
             elif isinstance(each, Stable):
-                self._settle_stable(each.tokens)
+                self._operations.settle_stable(each.tokens)
             else:
-                self._complete(each, told)
+                told += self._complete(each)
         # Whoever is woken by one finds all of them known, and need not wait again.
         Pending.tell_all(told)
 
-    def _settle(self, executed: Executed, told: list[Pending]) -> None:
-        """Keep what operations ended with, and note of whom somebody is to be told."""
-        tokens, outcomes, operations = executed.tokens, executed.outcomes, self._operations
-        # Whoever ends the session takes what is left, and settles it himself.
-        taken = list(map(operations.pop, tokens, repeat(None)))
-        for start, stop in spans_of(tokens, taken):
-            operation = taken[start]
-            if isinstance(operation, Batch):
-                told += operation.settle(tokens[start:stop], outcomes[start:stop])
-            elif operation is not None:
-                alone: list[Any] = taken[start:stop]
-                Pending.keep_all(alone, outcomes[start:stop])
-                told += alone
-
-    def _settle_stable(self, tokens: Sequence[int]) -> None:
-        found = list(map(self._operations.get, tokens))
-        for start, stop in spans_of(tokens, found):
-            operation = found[start]
-            if isinstance(operation, Batch):
-                operation.settle_stable(tokens[start:stop])
-            else:
-                for each in found[start:stop]:
-                    if isinstance(each, Pending):
-                        each.settle_stable()
-
-    def _complete(self, completion: Completion, told: list[Pending]) -> None:
-        """Take what is told of one operation, or of what else was asked."""
+    def _complete(self, completion: Completion) -> list[Pending]:
+        """Take what is told of one operation, or of what else was asked; gives whom to tell of."""
         token, error = completion.token, completion.error
-        operation = self._operations.get(token)
-        if operation is None:
+        if token not in self._operations:
             callback = self._callbacks.pop(token, None)
             if callback is not None:
                 callback(completion)
         elif completion.is_stable:
-            self._settle_stable((token,))
+            self._operations.settle_stable((token,))
         elif isinstance(completion.outcome, ReadOutcome | WriteOutcome):
-            self._settle(Executed((token,), (completion.outcome,)), told)
-        elif error is None or self._operations.pop(token, None) is None:
-            pass  # As above.
-        elif isinstance(operation, Batch):
-            told += operation.fail(token, error)
-        else:
-            operation.fail(error)
-            told.append(operation)
+            return self._operations.settle(Executed((token,), (completion.outcome,)))
+        elif error is not None:
+            return self._operations.fail(token, error)
+        return []
 
     def _stopped(self, reason: str) -> None:
         with self._loop.lock:
@@ -578,14 +552,8 @@ class LoopBackend:
 
     def _fail_all(self, error: Exception) -> None:
         with self._loop.lock:
-            left, self._operations, asked = self._operations, {}, list(self._asked)
-        for token in list(left):
-            operation = left.pop(token, None)  # The loop may still take some.
-            if isinstance(operation, Batch):
-                for pending in operation.fail(token, error):
-                    pending.tell()
-            elif operation is not None:
-                fail(operation, error)
+            left, asked = self._operations.take_all(), list(self._asked)
+        left.fail_all(error)
         for future in asked:
             fail(future, error)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock
 from typing import Generic, TypeVar
@@ -22,10 +22,10 @@ from crescando.loop import LoopThread
 E = TypeVar("E")
 
 AT_ONCE = 1 << 11
-"""Entries of one client that are taken in one turn of the loop."""
+"""Operations of one client that are taken in one turn of the loop; what was submitted together is not cut."""
 
 AHEAD = 1 << 14
-"""Entries that may wait while a thread goes on submitting: the loop always finds enough."""
+"""Operations that may wait while a thread goes on submitting: the loop always finds enough."""
 
 LOOK_S = 0.1
 """So often whoever waits for the loop looks whether it has ended."""
@@ -40,8 +40,10 @@ class Submitted(Generic[E]):
         Its lock guards the queue.
     take : callable
         Called in the loop's thread with what waits.
+    count : callable
+        Gives how many operations an entry stands for.
     at_once : int
-        How many entries it is given in one turn at most.
+        With so many operations it is given no more in one turn.
     ahead : int
         How many may wait before `make_room` does.
     """
@@ -50,6 +52,7 @@ class Submitted(Generic[E]):
         self,
         loop: LoopThread,
         take: Callable[[deque[E]], object],
+        count: Callable[[E], int],
         at_once: int = AT_ONCE,
         ahead: int = AHEAD,
     ) -> None:
@@ -57,24 +60,24 @@ class Submitted(Generic[E]):
         self._at_once = at_once
         self._ahead = ahead
         self._take = take
+        self._count = count
         self._waiting: deque[E] = deque()
         self._n_added = self._n_taken = 0
         self._is_handed_over = False
         self._turn: AbstractEventLoop | None = None
         """The event loop whose turn's end hands over what waits."""
 
-    def add(self, entries: Iterable[E], here: AbstractEventLoop | None) -> bool:
-        """Take entries, under the lock; says whether `see_to_it` must be called behind it.
+    def add(self, entry: E, here: AbstractEventLoop | None) -> bool:
+        """Take an entry, under the lock; says whether `see_to_it` must be called behind it.
 
         Parameters
         ----------
-        entries : iterable
+        entry : object
         here : AbstractEventLoop or None
             The running event loop whose turn may end first.
         """
-        before = len(self._waiting)
-        self._waiting.extend(entries)
-        self._n_added += len(self._waiting) - before
+        self._waiting.append(entry)
+        self._n_added += self._count(entry)
         if self._is_handed_over or (here is not None and here is self._turn):
             return False
         # Of two event loops the one whose turn ends first serves both.
@@ -100,7 +103,7 @@ class Submitted(Generic[E]):
         Whoever submits a million operations would else take the interpreter from all who answer them, and
         from other clients, for as long as that takes. Not for the loop's thread, nor an event loop's.
         """
-        if len(self._waiting) < self._ahead:
+        if self._n_added - self._n_taken < self._ahead:
             return
         gate = Lock()
         gate.acquire()
@@ -156,11 +159,14 @@ class Submitted(Generic[E]):
     def _first(self) -> deque[E]:
         """Give what is taken in one turn."""
         waiting = self._waiting
-        if len(waiting) > self._at_once:
-            some = deque(waiting.popleft() for _ in range(self._at_once))
-        else:
-            some, self._waiting = waiting, deque()
-        self._n_taken += len(some)
+        if self._n_added - self._n_taken <= self._at_once:
+            self._n_taken, self._waiting = self._n_added, deque()
+            return waiting
+        some: deque[E] = deque()
+        stop = self._n_taken + self._at_once
+        while self._n_taken < stop:
+            some.append(waiting.popleft())
+            self._n_taken += self._count(some[-1])
         return some
 
     def _soon(self, callback: Callable[[], None]) -> None:

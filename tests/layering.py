@@ -47,6 +47,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("roles",),
     ("permits", "rights"),
     ("wire", "spec", "certificates"),
+    ("unsettled",),
     ("assembly", "backend", "closing", "hosting"),
     ("router_group", "administration"),
     ("standbys", "clusterfile"),

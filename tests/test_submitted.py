@@ -33,7 +33,7 @@ class Turns:
 def desk() -> tuple[Turns, Submitted[int], list[list[int]]]:
     turns: Any = Turns()
     taken: list[list[int]] = []
-    return turns, Submitted(turns, lambda some: taken.append(list(some)), 3, 6), taken
+    return turns, Submitted(turns, lambda some: taken.append(list(some)), lambda _: 1, 3, 6), taken
 
 
 Desk = tuple[Turns, Submitted[int], list[list[int]]]
@@ -42,8 +42,8 @@ Desk = tuple[Turns, Submitted[int], list[list[int]]]
 def submit(desk: Desk, *entries: int) -> None:
     turns, submitted, _ = desk
     with turns.lock:
-        is_first = submitted.add(entries, None)
-    if is_first:
+        are_first = [submitted.add(entry, None) for entry in entries]
+    if any(are_first):
         submitted.see_to_it(None)
 
 
@@ -117,6 +117,23 @@ def test_nothing_is_left_when_stretches_and_calls_mix(desk: Desk) -> None:
     submit(desk, 40)
     turns.turn()
     assert taken[-1] == [40]
+
+
+def test_an_entry_counts_as_what_it_stands_for() -> None:
+    turns: Any = Turns()
+    taken: list[list[range]] = []
+    submitted: Submitted[range] = Submitted(turns, lambda some: taken.append(list(some)), len, 10, 30)
+    for entry in (range(4), range(9), range(1), range(10), range(2)):
+        submitted.add(entry, None)
+    submitted.see_to_it(None)
+    submitted.make_room()  # Of 30 only 26 wait.
+    told: list[int] = []
+    submitted.hand_over(lambda: told.append(sum(len(entry) for some in taken for entry in some)))
+    while turns.due:
+        turns.turn()
+
+    assert taken == [[range(4), range(9)], [range(1), range(10)], [range(2)]]
+    assert told == [26]
 
 
 def make_room_aside(submitted: Submitted[int]) -> threading.Thread:

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, overload
 
 import msgspec
 
@@ -28,6 +28,7 @@ from crescando.types import KeyRange, LoadId, Position, ProcessId, Scope
 __all__ = [
     "DIGEST_BYTES",
     "LOAD_REPEAT",
+    "Alike",
     "Backend",
     "Batch",
     "Block",
@@ -39,6 +40,8 @@ __all__ = [
     "LoadEnd",
     "Pending",
     "Piece",
+    "ReadAtOnce",
+    "ReadInParts",
     "ReadOutcome",
     "Request",
     "SchemaChanged",
@@ -64,23 +67,56 @@ class Groups:
     """One per aggregate; merged by `engine.grouping`."""
 
 
-class ReadOutcome(msgspec.Struct, frozen=True, gc=False):
+class ReadOutcome:
     """A complete read: its pieces' scopes partition the ranges it asked for.
 
     Exactly one of `pieces` and `groups` is filled, as the shape demands. Of a basic
     read whose parts were read at several positions `position` is the lowest of these.
     """
 
+    __slots__ = ()
+
     position: Position
-    pieces: tuple[Piece, ...] = ()
-    groups: tuple[Groups, ...] = ()
-    places: tuple[tuple[Scope, Position], ...] = ()
-    """Where each part was read, if not all at `position`."""
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The rows that were found."""
+        return ()
+
+    @property
+    def groups(self) -> tuple[Groups, ...]:
+        """The groups that were found."""
+        return ()
+
+    @property
+    def places(self) -> tuple[tuple[Scope, Position], ...]:
+        """Where each part was read, if not all at `position`."""
+        return ()
 
     @property
     def latest(self) -> Position:
         """The highest position that shows in it."""
         return max([self.position, *(place for _, place in self.places)])
+
+
+class ReadInParts(ReadOutcome, msgspec.Struct, frozen=True, gc=False):
+    """A read that was answered in any number of pieces, or by groups."""
+
+    position: Position
+    pieces: tuple[Piece, ...] = ()
+    groups: tuple[Groups, ...] = ()
+    places: tuple[tuple[Scope, Position], ...] = ()
+
+
+class ReadAtOnce(ReadOutcome, Piece, frozen=True, gc=False):
+    """A read that was answered in one piece, as most are: that piece. As such, one of no rows is false."""
+
+    position: Position
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """Itself."""
+        return (self,)
 
 
 class WriteOutcome(msgspec.Struct, frozen=True, gc=False):
@@ -260,6 +296,39 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     """Of such a step when it can be ordered: what its message says, instead of shape and parameters."""
     is_config: bool = False
     """Whether that is a configuration message."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Alike(Sequence[Request]):
+    """Data operations of one shape, none a transaction or a step of a load.
+
+    Each becomes a `Request` where somebody looks at it.
+
+    Attributes
+    ----------
+    shape : Shape
+    parameters : list of tuple
+    ranges : list of tuple of KeyRange
+        Of each operation.
+    isolation : Isolation
+    """
+
+    shape: Shape
+    parameters: list[tuple[Any, ...]]
+    ranges: list[tuple[KeyRange, ...]]
+    isolation: Isolation
+
+    def __len__(self) -> int:
+        return len(self.parameters)
+
+    @overload
+    def __getitem__(self, place: int) -> Request: ...
+    @overload
+    def __getitem__(self, place: slice) -> Alike: ...
+    def __getitem__(self, place: int | slice) -> Request | Alike:
+        if isinstance(place, slice):
+            return Alike(self.shape, self.parameters[place], self.ranges[place], self.isolation)
+        return Request(self.shape, self.parameters[place], self.ranges[place], self.isolation)
 
 
 class SchemaChanged(Exception):  # noqa: N818  # A signal to prepare again, not an error.

@@ -60,16 +60,16 @@ class Block:
 
     def rows(self, start: int, stop: int) -> list[Row]:
         """Give some rows as tuples of Python values."""
-        if start >= stop:
-            return []
         at = start // ROWS_TOGETHER
+        before = at * ROWS_TOGETHER
         rows = self._stretches.get(at)
         if rows is None:
             n = stop - start
+            if n <= 0:
+                return []
             if n == len(self) or n > ROWS_TOGETHER:
                 return self._rows(start, stop)
             rows = self._stretch(at)
-        before = at * ROWS_TOGETHER
         found = rows[start - before : stop - before]
         if stop - before > ROWS_TOGETHER:
             found += self.rows(before + ROWS_TOGETHER, stop)

@@ -60,14 +60,14 @@ class QuickFill:
             return values
         return tuple([filler(values[place]) for place, filler in self._fillers])
 
-    def fill_all(self, columns: Sequence[Sequence[Any]]) -> list[Parameters]:
-        """Give the parameters of many operations, whose values come column by column.
+    def fill_all(self, columns: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+        """Give the parameters of many operations, column by column, as their values come.
 
         Raises
         ------
         Rebind, TypeMismatchError
         """
-        return list(zip(*[_column(filler, columns[place]) for place, filler in self._fillers], strict=True))
+        return [_column(filler, columns[place]) for place, filler in self._fillers]
 
 
 def quick_fill(slots: Sequence[Slot], signature: Signature, n_keys: int) -> QuickFill | None:

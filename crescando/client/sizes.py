@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from typing import Any
 
 from crescando.client.base import Request
 from crescando.engine.statement import Column
@@ -28,6 +29,23 @@ def are_short(parameters: Sequence[object]) -> bool:
         kind = type(value)
         if kind is tuple or ((kind is str or kind is bytes) and len(value) > _SHORT):  # type: ignore[arg-type]
             return False
+    return True
+
+
+def are_all_short(columns: Sequence[Sequence[object]]) -> bool:
+    """Say of many operations, whose constants come column by column, what `are_short` says of each."""
+    if len(columns) > _FEW:
+        return False
+    for column in columns:
+        kinds = set(map(type, column))
+        if tuple in kinds:
+            return False
+        if not kinds.isdisjoint((str, bytes)):
+            texts: Iterable[Any] = column
+            if len(kinds) > 1:
+                texts = [value for value in column if isinstance(value, (str, bytes))]
+            if max(map(len, texts)) > _SHORT:
+                return False
     return True
 
 

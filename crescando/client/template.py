@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, groupby
 from typing import Any
 
-from crescando.client.base import REQUEST_BYTES_MAX, Isolation, Request
+from crescando.client.base import REQUEST_BYTES_MAX, Alike, Isolation, Request
 from crescando.client.bind import Binder
 from crescando.client.expression import ColumnName, Expr
 from crescando.client.quick import QuickFill, quick_fill, signature_of
 from crescando.client.reach import Reach
-from crescando.client.sizes import are_short, checked_size
+from crescando.client.sizes import are_all_short, are_short, checked_size
 from crescando.client.slot import Rebind, Slot, Value, bindings, fill, placeholders
 from crescando.client.stretches import stretches
 from crescando.engine.functions import aggregate_type
@@ -254,45 +254,48 @@ class Prepared:
             checked_size(request, self._bytes_max)
         return request
 
-    def requests(self, params_list: Sequence[Params]) -> list[Request]:
-        """Give one request per set of values.
+    def requests(self, params_list: Sequence[Params]) -> Sequence[Request]:
+        """Give one request per set of values, of which there is one at least.
 
         Raises
         ------
         StatementError
             If a set of values does not fit; the text says which.
         """
-        requests: list[Request] = []
+        runs: list[Alike] = []
         for some in stretches(len(params_list)):
-            requests += self._stretch(params_list[some])
-        return requests
+            runs += self._stretch(params_list[some])
+        if any(run.shape is not runs[0].shape for run in runs):
+            return list(chain.from_iterable(runs))
+        parameters = list(chain.from_iterable([run.parameters for run in runs]))
+        ranges = list(chain.from_iterable([run.ranges for run in runs]))
+        return Alike(runs[0].shape, parameters, ranges, self._isolation)
 
-    def _stretch(self, params_list: Sequence[Params]) -> list[Request]:
+    def _stretch(self, params_list: Sequence[Params]) -> list[Alike]:
         quick = self._fill_alike(params_list)
         if quick is not None:
-            return self._requests(*quick)
+            plan, columns = quick
+            return [self._alike(plan, list(zip(*columns, strict=True)), columns)]
         filled = [self._fill(params) for params in params_list]
-        requests: list[Request] = []
-        start = 0
-        # Runs of one plan ask for their ring ranges together.
-        for stop in range(1, len(filled) + 1):
-            if stop == len(filled) or filled[stop][0] is not filled[start][0]:
-                requests.extend(self._requests(filled[start][0], [each for _, each in filled[start:stop]]))
-                start = stop
-        return requests
+        runs = []
+        for _, some in groupby(filled, lambda each: id(each[0])):
+            plans, parameters = zip(*some, strict=True)
+            columns = list(zip(*parameters, strict=True))
+            runs.append(self._alike(plans[0], list(parameters), columns))
+        return runs
 
-    def _requests(self, plan: Plan, parameters: Sequence[tuple[Any, ...]]) -> list[Request]:
-        shape, isolation = plan.shape, self._isolation
-        ranges = plan.reach.ranges(parameters)
-        requests = list(map(Request, repeat(shape), parameters, ranges, repeat(isolation)))
-        if plan.may_be_long:
-            for request in requests:
-                if not are_short(request.parameters):
-                    checked_size(request, self._bytes_max)
-        return requests
+    def _alike(
+        self, plan: Plan, parameters: list[tuple[Any, ...]], columns: Sequence[Sequence[Any]]
+    ) -> Alike:
+        """Give operations of one plan, whose ring ranges are asked for together."""
+        alike = Alike(plan.shape, parameters, plan.reach.ranges(parameters), self._isolation)
+        if plan.may_be_long and not are_all_short(columns):
+            for request in alike:
+                checked_size(request, self._bytes_max)
+        return alike
 
-    def _fill_alike(self, params_list: Sequence[Params]) -> tuple[Plan, list[tuple[Any, ...]]] | None:
-        """Fill tuples that hold values of the same types; None if they do not, or do not fit."""
+    def _fill_alike(self, params_list: Sequence[Params]) -> tuple[Plan, list[Sequence[Any]]] | None:
+        """Fill tuples of values of the same types, column by column; None if they are not, or do not fit."""
         if not self._is_positional or set(map(type, params_list)) != {tuple}:
             return None
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from enum import Enum
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -474,10 +475,29 @@ def encode_calls(shapes: Sequence[int], parameters: Sequence[tuple[Any, ...]]) -
         key = shape, len(constants)
         head = heads.get(key)
         if head is None:
-            # What stands before the parameters depends on their length only, and no step comes after.
-            head = heads[key] = encode_call(shape, bytes(key[1]))[: -key[1] - len(_NO_STEPS)]
+            head = heads[key] = _head(*key)
         payloads.append(head + constants + _NO_STEPS)
     return payloads
+
+
+def encode_alike(shape: int, parameters: Sequence[tuple[Any, ...]]) -> tuple[bytes, list[int]]:
+    """Encode messages of one shape, end to end, as `encode_calls`; gives also how long each payload is."""
+    constants = list(map(_ENCODER.encode, parameters))
+    lengths = list(map(len, constants))
+    heads = {length: _head(shape, length) for length in set(lengths)}
+    around = {length: len(head) + length + len(_NO_STEPS) for length, head in heads.items()}
+    if len(heads) == 1:
+        (head,) = heads.values()
+        payload = head + (_NO_STEPS + head).join(constants) + _NO_STEPS
+    else:
+        parts = zip(map(heads.__getitem__, lengths), constants, repeat(_NO_STEPS))
+        payload = b"".join(chain.from_iterable(parts))
+    return payload, list(map(around.__getitem__, lengths))
+
+
+def _head(shape: int, n_bytes: int) -> bytes:
+    """Give what stands before parameters: it depends on their length only, and no step comes after."""
+    return encode_call(shape, bytes(n_bytes))[: -n_bytes - len(_NO_STEPS)]
 
 
 def decode_call(data: bytes) -> Call:

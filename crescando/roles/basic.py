@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -27,6 +27,7 @@ from crescando.engine.base import Partials, Results, Rows
 from crescando.errors import ReadLostError, RefusedError
 from crescando.process import earliest
 from crescando.roles.answers import Answer
+from crescando.roles.asked import Asked, Waiting
 from crescando.roles.behind import Behind
 from crescando.roles.completion import Completion, Executed, Stable
 from crescando.roles.flight import InFlight
@@ -35,7 +36,7 @@ from crescando.roles.limits import ClientLimits
 from crescando.roles.messages import BasicRefused, ReadBasic
 from crescando.roles.patience import Patience
 from crescando.roles.payload import Packing, Spread
-from crescando.roles.runs import Runs, Waiting
+from crescando.roles.runs import Runs
 from crescando.roles.snapshot import LIFE_S, PATIENCE_S, PATIENCE_S_MAX, RETRY_S, RETRY_S_MAX
 from crescando.roles.standing import AWAY, Standings
 from crescando.routing.avoiding import best_routes, parts_of
@@ -372,8 +373,9 @@ class BasicReads:
         """Make an attempt at some reads of a group."""
         if group.give_up_s is None:
             group.give_up_s = now_s + LIFE_S
-        packing = Packing(group.asked, self.limits.batch_operations, self.limits.batch_bytes)
-        n = len(packing.taken)
+        waiting = cast("deque[Waiting | Asked]", group.asked)  # A deque that nobody adds to here.
+        packing = Packing(waiting, self.limits.batch_operations, self.limits.batch_bytes)
+        n = len(packing)
         first = next(self._numbers)
         deque(islice(self._numbers, n - 1), maxlen=0)
         self._runs.add(packing.run(first))

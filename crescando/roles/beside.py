@@ -19,6 +19,7 @@ import msgspec
 from crescando.client.base import LoadEnd, Request, StagedChunk
 from crescando.errors import LoadLostError, RefusedError
 from crescando.process import earliest
+from crescando.roles.asked import Waiting
 from crescando.roles.completion import Completion, Executed, Told
 from crescando.roles.layout import KnownLayout
 from crescando.roles.limits import ClientLimits
@@ -33,7 +34,6 @@ from crescando.roles.load_messages import (
     Unknown,
     encode_chunk,
 )
-from crescando.roles.runs import Waiting
 from crescando.routing.base import Config, Refusal
 from crescando.routing.batch import Message
 from crescando.routing.rubberband.messages import (

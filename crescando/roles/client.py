@@ -1,16 +1,14 @@
 """The client role: an ordered stream of operations, and their outcomes.
 
-Rules of the file: an operation is done when every ring range it asked for is
-covered by exactly one answer; scopes prove it, no matching of duplicates is
-needed. Sequential reads and writes go through the order; results come back on
-direct channels. If an owner dies between the order and the answer, the other
-owners are asked: they tell what writes did, and reads that nobody holds any
-more are sent again, whole, at a new position, unless the session has written
-since (`ReadLostError`). What is not even stable, though a storage process keeps
-silent for long, is waited for no more (`contact`). Snapshot and basic reads go around
-the order (`direct`); their answers, like those of replica reads, are numbered below 0. Steps of loads
-are ordered when everything is where it must be (`beside`). While no majority of routers answers, only
-basic reads are taken, and nobody waits for what was ordered.
+Rules of the file: an operation is done when every ring range it asked for is covered by exactly one
+answer; scopes prove it, no matching of duplicates is needed. Sequential reads and writes go through the
+order; results come back on direct channels. If an owner dies between the order and the answer, the other
+owners are asked: they tell what writes did, and reads that nobody holds any more are sent again, whole,
+at a new position, unless the session has written since (`ReadLostError`). What is not even stable,
+though a storage process keeps silent for long, is waited for no more (`contact`). Snapshot and basic
+reads go around the order (`direct`); their answers, like those of replica reads, are numbered below 0.
+Steps of loads are ordered when everything is where it must be (`beside`). While no majority of routers
+answers, only basic reads are taken, and nobody waits for what was ordered.
 """
 
 from __future__ import annotations
@@ -35,6 +33,7 @@ from crescando.errors import (
 )
 from crescando.process import Output, earliest
 from crescando.roles.answers import Answer, Parts, answers_of
+from crescando.roles.asked import Asked
 from crescando.roles.beside import Beside
 from crescando.roles.completion import Completion, Executed, Stable, Told
 from crescando.roles.configurations import Configurations
@@ -135,9 +134,7 @@ class Client:
     @property
     def _refusal(self) -> CrescandoError | None:
         """Why nothing new is taken now."""
-        if self._closed:
-            return ClosedError(self._closed)
-        return self._watch.hopeless
+        return ClosedError(self._closed) if self._closed else self._watch.hopeless
 
     def request(self, token: int, request: Request) -> None:
         """Take a data operation; it is submitted with the turn's others."""
@@ -152,6 +149,11 @@ class Client:
         asked = self._beside.take(asked)
         if asked:
             self._requests.take(asked)
+
+    def request_together(self, asked: Asked) -> None:
+        """Take data operations that were asked for together, behind all others; as `request`."""
+        if self._refusal is not None or not self._requests.take_together(asked):
+            self.request_all(asked.each())
 
     def configure(self, token: int, payload: bytes) -> int | None:
         """Submit a configuration message, behind everything requested before; gives its number if it is."""
@@ -297,7 +299,10 @@ class Client:
         self._submit_waiting(now_s)
         self._send_direct(now_s)
         self._inquire(now_s)
-        self._tell_receipts()
+        # The owners may forget what nobody will ask for.
+        lowest = self._operations.lowest(self.multicast.next_number)
+        for message in self._receipts.take(lowest, is_idle=not self._operations):
+            self._out.send.extend((peer, message) for peer in self.reachable)
         self._out.send += self._beside.take_to_send()
         self._out.connect += self._reconnects.take_due(now_s)
         protocol = self.multicast.flush(now_s)
@@ -322,8 +327,7 @@ class Client:
     # Submitting.
 
     def _submit(self, messages: list[Message], shared: bytes) -> None:
-        acknowledged = self.multicast.acknowledged
-        self.multicast.submit(submission(messages, shared=shared, acknowledged=acknowledged))
+        self.multicast.submit(submission(messages, shared=shared, acknowledged=self.multicast.acknowledged))
 
     def _submit_waiting(self, now_s: float | None) -> None:
         """Pack waiting operations; nothing while enough is on its way, unless the time is None."""
@@ -380,7 +384,7 @@ class Client:
         self._completions += told
         for each in told:
             if isinstance(each, Executed):
-                self._seen = max(self._seen, *map(_POSITION, each.outcomes))
+                self._seen = max(self._seen, max(map(_POSITION, each.outcomes)))
                 if self._resubmissions:
                     for token in each.tokens:
                         self._resubmissions.pop(token, None)
@@ -499,7 +503,7 @@ class Client:
 
     def _call_off(self) -> None:
         """End the reads that their users have cancelled."""
-        unsent, sent = self._receipts.take_cancelled(self._requests.waiting, self._operations, self._direct)
+        unsent, sent = self._receipts.take_cancelled(self._requests, self._operations, self._direct)
         error = ReadCancelledError("the read was cancelled")
         for operation in sent:
             self._fail(operation, error)
@@ -558,7 +562,7 @@ class Client:
         del self._operations[operation.number]
         self._parts.end_read(operation.number)
         self.resubmitted += 1
-        self._requests.waiting.appendleft((operation.token, operation.request))
+        self._requests.take_first((operation.token, operation.request))
 
     # Asking the owners.
 
@@ -586,12 +590,6 @@ class Client:
         self._on_written(message.written)
         for failed in message.failed:
             self._on_failed(failed)
-
-    def _tell_receipts(self) -> None:
-        """Let the owners forget what nobody will ask for."""
-        lowest = self._operations.lowest(self.multicast.next_number)
-        for message in self._receipts.take(lowest, is_idle=not self._operations):
-            self._out.send.extend((peer, message) for peer in self.reachable)
 
     def _ask_config(self) -> None:
         if self.multicast.lead is not None:

@@ -13,6 +13,7 @@ from crescando.engine.base import Results, Rows
 from crescando.errors import ReadLostError
 from crescando.process import earliest
 from crescando.roles.answers import Answer
+from crescando.roles.asked import Waiting
 from crescando.roles.basic import WORN_OUT, BasicReads, Turn
 from crescando.roles.behind import Behind
 from crescando.roles.completion import Completion, Executed, Stable
@@ -20,7 +21,6 @@ from crescando.roles.flight import InFlight
 from crescando.roles.limits import ClientLimits
 from crescando.roles.messages import BasicRefused
 from crescando.roles.replica import ReplicaReads
-from crescando.roles.runs import Waiting
 from crescando.roles.snapshot import SnapshotReads
 from crescando.routing.base import Config
 from crescando.routing.ecast.messages import ReadRefused

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from crescando.client.base import Groups, Piece, ReadOutcome, Request, WriteOutcome
+from crescando.client.base import Groups, Piece, ReadInParts, ReadOutcome, Request, WriteOutcome
 from crescando.engine.base import Failed
 from crescando.engine.statement import Kind
 from crescando.engine.written import Count, Report
@@ -126,7 +126,7 @@ class InFlight(msgspec.Struct, eq=False, gc=False):
             first = min(self.failures, key=lambda failed: (_key_order(failed.key), failed.text))
             raise ReadFailedError(f"{first.text} (smallest key {first.key!r})")
         if self.is_read:
-            return ReadOutcome(at, tuple(self.pieces), tuple(self.groups), places)
+            return ReadInParts(at, tuple(self.pieces), tuple(self.groups), places)
         return WriteOutcome(at, tuple(self.counts))
 
     def completion(self) -> Completion:

@@ -6,15 +6,13 @@ the owners do with what they are told here changes no other answer.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from crescando.client.base import Request
-from crescando.engine.statement import Kind
 from crescando.roles.direct import DirectReads
 from crescando.roles.flight import InFlight
 from crescando.roles.messages import Answered, Forget
+from crescando.roles.requests import Requests
 from crescando.roles.runs import Runs
 
 ANSWERED_STEP = 256
@@ -46,18 +44,13 @@ class Receipts:
 
     def take_cancelled(
         self,
-        waiting: deque[tuple[int, Request]],
+        requests: Requests,
         operations: Runs,
         direct: DirectReads,
     ) -> tuple[list[int], list[InFlight]]:
         """Give what was called off: tokens of what was not sent, which is forgotten, and operations."""
         tokens, self._tokens = self._tokens, set()
-        unsent = [token for token, request in waiting if token in tokens and _is_read(request)]
-        if unsent:
-            gone = set(unsent)
-            kept = [each for each in waiting if each[0] not in gone]
-            waiting.clear()
-            waiting.extend(kept)
+        unsent = requests.call_off(tokens)
         more, attempts = direct.take_some(tokens)
         sent = [each for each in operations.called(tokens) if each.is_read] + attempts
         self._numbers += [operation.number for operation in sent]
@@ -81,7 +74,3 @@ class Receipts:
             self.answered = lowest - 1
             messages.append(Answered(self.answered))
         return messages
-
-
-def _is_read(request: Request) -> bool:
-    return request.shape.kind is Kind.READ

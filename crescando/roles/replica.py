@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import get_args
 
-from crescando.client.base import Groups, Piece, ReadOutcome
+from crescando.client.base import Groups, Piece, ReadInParts
 from crescando.errors import CrescandoError
 from crescando.roles.completion import Completion
 from crescando.roles.copy_messages import CopiesTold
@@ -59,7 +59,7 @@ class ReplicaReads:
         """Give what an answer says, which is wholly there."""
         token, _ = self._open.pop(-number)
         pieces = tuple(piece for piece in whole if isinstance(piece, Piece))
-        return Completion(token, outcome=ReadOutcome(Position(at), pieces))
+        return Completion(token, outcome=ReadInParts(Position(at), pieces))
 
     def take(self, number: int) -> int | None:
         """Give the token of the read that an answer ends, if it is one of these."""

@@ -12,13 +12,16 @@ from collections.abc import Collection
 from itertools import groupby
 from operator import attrgetter
 
+from crescando.client.base import Alike
+from crescando.roles.asked import Asked, Waiting
 from crescando.roles.behind import Behind
 from crescando.roles.direct import DirectReads
 from crescando.roles.flight import READ
 from crescando.roles.payload import Packing
-from crescando.roles.runs import WRITE, Run, Waiting
+from crescando.roles.runs import WRITE, Run
 
 _ISOLATION = attrgetter("isolation")
+_LOAD = attrgetter("load")
 
 
 def _isolation_of(asked: Waiting) -> str:
@@ -35,23 +38,21 @@ class Requests:
 
     Attributes
     ----------
-    waiting : deque of (int, Request)
-        What is to be submitted, each with what the user calls it.
     last_write : int
         The number of the last write that was submitted.
     """
 
     def __init__(self, direct: DirectReads) -> None:
-        self.waiting: deque[Waiting] = deque()
+        self._waiting: deque[Waiting | Asked] = deque()
         self.last_write = 0
         self._direct = direct
-        self._n_asked = self._n_numbered = 0
+        self._n_waiting = self._n_asked = self._n_numbered = 0
         self._unnumbered: dict[int, Behind] = {}
         """By how many writes had been asked for."""
         self._place: tuple[int, Behind] | None = None
 
     def __len__(self) -> int:
-        return len(self.waiting)
+        return self._n_waiting
 
     def take(self, asked: Collection[Waiting]) -> None:
         """Take requests, behind all others."""
@@ -76,13 +77,38 @@ class Requests:
         return self._place[1]
 
     def _take_ordered(self, asked: Collection[Waiting]) -> None:
-        self._n_asked += len(asked) - [request.shape.kind for _, request in asked].count(READ)
-        self.waiting.extend(asked)
+        self._count(len(asked), [request.shape.kind for _, request in asked].count(READ))
+        self._waiting.extend(asked)
+
+    def take_together(self, asked: Asked) -> bool:
+        """Take requests behind all others if they all go through the order; False if not."""
+        requests, n = asked.requests, len(asked)
+        if isinstance(requests, Alike):
+            if requests.isolation != "sequential":
+                return False
+            n_reads = n if requests.shape.kind is READ else 0
+        else:
+            if set(map(_ISOLATION, requests)) != {"sequential"} or any(map(_LOAD, requests)):
+                return False
+            n_reads = [request.shape.kind for request in requests].count(READ)
+        self._count(n, n_reads)
+        self._waiting.append(asked)
+        return True
+
+    def _count(self, n: int, n_reads: int) -> None:
+        self._n_waiting += n
+        self._n_asked += n - n_reads
+
+    def take_first(self, asked: Waiting) -> None:
+        """Take a read that is asked for again, before all others."""
+        self._n_waiting += 1
+        self._waiting.appendleft(asked)
 
     def pack(self, first: int, n_max: int, bytes_max: int) -> tuple[Packing, Run]:
         """Take what goes into the next submission, as `Packing`; its messages are numbered from `first`."""
-        packing = Packing(self.waiting, n_max, bytes_max)
+        packing = Packing(self._waiting, n_max, bytes_max)
         run = packing.run(first)
+        self._n_waiting -= len(packing)
         n_writes = run.states.count(WRITE)
         if n_writes:
             if self._unnumbered:
@@ -97,9 +123,30 @@ class Requests:
 
     def clear(self) -> list[int]:
         """Forget what waits; gives what the user calls it."""
-        tokens = [token for token, _ in self.waiting]
-        self.waiting.clear()
+        tokens: list[int] = []
+        for asked in self._waiting:
+            tokens += asked.tokens if isinstance(asked, Asked) else asked[:1]
+        self._waiting.clear()
+        self._n_waiting = 0
         return tokens
+
+    def call_off(self, tokens: Collection[int]) -> list[int]:
+        """Forget the reads among some operations, if they wait still; gives what the user calls them."""
+        unsent: list[int] = []
+        left: deque[Waiting | Asked] = deque()
+        for asked in self._waiting:
+            if isinstance(asked, Asked) and not any(map(asked.tokens.__contains__, tokens)):
+                left.append(asked)
+                continue
+            for one in asked.each() if isinstance(asked, Asked) else (asked,):
+                if one[0] in tokens and one[1].shape.kind is READ:
+                    unsent.append(one[0])
+                else:
+                    left.append(one)
+        if unsent:
+            self._waiting = left
+            self._n_waiting -= len(unsent)
+        return unsent
 
     def forget_writes(self) -> None:
         """Have nobody wait for a write that is never submitted."""

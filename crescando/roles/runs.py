@@ -15,11 +15,12 @@ from itertools import compress, repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from crescando.client.base import Block, Piece, ReadOutcome, Request, WriteOutcome
+from crescando.client.base import Block, ReadAtOnce, Request, WriteOutcome
 from crescando.engine.base import Rows
 from crescando.engine.written import Report, Written
 from crescando.process import earliest
 from crescando.roles.answers import Answer
+from crescando.roles.asked import Waiting
 from crescando.roles.completion import Executed, Stable
 from crescando.roles.flight import Coverage, InFlight
 from crescando.routing.batch import I64, U64
@@ -35,9 +36,6 @@ _CLOSED = bytes((CLOSED,))
 
 Mask = NDArray[np.bool_]
 
-Waiting = tuple[int, Request]
-"""A request, and what the user calls it."""
-
 
 class Run:
     """The operations of one submission.
@@ -46,7 +44,9 @@ class Run:
     ----------
     first : int
         The number of its first message.
-    taken : sequence of (int, Request)
+    tokens : sequence of int
+        What the user calls each operation.
+    requests : sequence of Request
     states : bytearray
         `READ` or `WRITE` for each.
     ranges : Scope or None
@@ -61,23 +61,24 @@ class Run:
         "is_stable_upto",
         "outcomes",
         "ranges",
+        "requests",
         "stable_s",
         "states",
-        "taken",
         "tokens",
     )
 
     def __init__(
         self,
         first: int,
-        taken: Sequence[Waiting],
+        tokens: Sequence[int],
+        requests: Sequence[Request],
         states: bytearray,
         ranges: Scope | None,
         ends: tuple[U64, U64] | None = None,
     ) -> None:
         self.first = first
-        self.taken = taken
-        self.tokens = [token for token, _ in taken]
+        self.tokens = tokens
+        self.requests = requests
         self.states = states
         self.ranges = ranges
         self.ends = ends
@@ -91,7 +92,7 @@ class Run:
         """The number of its last message."""
         return self.first + len(self.states) - 1
 
-    def tokens_of(self, places: Sequence[int]) -> list[int]:
+    def tokens_of(self, places: Sequence[int]) -> Sequence[int]:
         """Give what the user calls some operations; `places` ascend."""
         if places[-1] - places[0] == len(places) - 1:
             return self.tokens[places[0] : places[-1] + 1]
@@ -99,10 +100,13 @@ class Run:
         return [tokens[place] for place in places]
 
     def close(self, places: Sequence[int]) -> None:
-        """Forget operations."""
-        states = self.states
-        for place in places:
-            states[place] = CLOSED
+        """Forget operations; `places` ascend."""
+        states, n = self.states, len(places)
+        if places[-1] - places[0] == n - 1:
+            states[places[0] : places[-1] + 1] = _CLOSED * n
+        else:
+            for place in places:
+                states[place] = CLOSED
 
     def are(self, state: int, places: I64) -> Mask:
         """Say which operations are in a state."""
@@ -178,7 +182,8 @@ class Runs:
         for number in numbers:
             run = self._run_of(number)
             if run is not None and run.states[number - run.first] != CLOSED:
-                taken.append(run.taken[number - run.first])
+                place = number - run.first
+                taken.append((run.tokens[place], run.requests[place]))
                 del self[number]
         return taken
 
@@ -247,7 +252,7 @@ class Runs:
         number = run.first + place
         if run.states[place] == ALONE:
             return self._records[number]
-        token, request = run.taken[place]
+        token, request = run.tokens[place], run.requests[place]
         record = InFlight(token, number, request, request.ranges)
         record.is_stable = number <= run.is_stable_upto
         record.stable_s = run.stable_s
@@ -318,7 +323,7 @@ class Runs:
         scopes, offsets = rows.scopes, rows.offsets.tolist()
         block = Block(rows.names, rows.columns)
         scopes_of = repeat(scopes[0]) if len(scopes) == 1 else map(scopes.__getitem__, rows.scope.tolist())
-        pieces = list(map(Piece, scopes_of, repeat(block), offsets[:-1], offsets[1:]))
+        answers = list(map(ReadAtOnce, scopes_of, repeat(block), offsets[:-1], offsets[1:], positions))
         told: list[Stable | Executed] = []
         others: list[int] = []
         start = 0
@@ -336,7 +341,7 @@ class Runs:
             whole = run.are(READ, places)
             for index, scope in enumerate(scopes):
                 whole &= run.lie_in(scope, places) | (rows.scope[start:stop] != index)
-            outcomes = list(map(ReadOutcome, positions[start:stop], zip(pieces[start:stop])))
+            outcomes = answers[start:stop]
             if not whole.all():
                 others += (start + np.flatnonzero(~whole)).tolist()
                 outcomes, places = list(compress(outcomes, whole.tolist())), places[whole]
@@ -344,11 +349,11 @@ class Runs:
                 told += self._end(run, places.tolist(), outcomes)
             start = stop
         return told, [
-            Answer(numbers[place], positions[place], pieces[place], 0, has_more=False) for place in others
+            Answer(numbers[place], positions[place], answers[place], 0, has_more=False) for place in others
         ]
 
     def _end(
-        self, run: Run, places: Sequence[int], outcomes: list[ReadOutcome]
+        self, run: Run, places: Sequence[int], outcomes: list[ReadAtOnce]
     ) -> Iterator[Stable | Executed]:
         tokens = run.tokens_of(places)
         n_stable = bisect_left(places, run.is_stable_upto + 1 - run.first)

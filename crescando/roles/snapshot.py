@@ -21,16 +21,16 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
-from crescando.client.base import Piece, ReadOutcome, Request
+from crescando.client.base import Piece, ReadAtOnce, Request
 from crescando.engine.base import Partials, Results, Rows
 from crescando.engine.statement import encode_call, encode_parameters, encode_shapes
 from crescando.process import earliest
 from crescando.roles.answers import Answer, answers_of
+from crescando.roles.asked import Waiting
 from crescando.roles.behind import Behind
 from crescando.roles.completion import Executed, Stable
 from crescando.roles.flight import InFlight
 from crescando.roles.patience import Patience
-from crescando.roles.runs import Waiting
 from crescando.routing.batch import HEADER_BYTES, Message, submission
 from crescando.routing.ecast.messages import Inject, ReadRefused
 from crescando.types import MessageKind, Position, ProcessId, Scope
@@ -152,7 +152,7 @@ class SnapshotReads:
     def on_rows(self, rows: Rows) -> tuple[list[Stable | Executed], list[Answer]]:
         """Take the answers of many reads, none of which has parts; as `Runs.on_rows`."""
         tokens: list[int] = []
-        outcomes: list[ReadOutcome] = []
+        outcomes: list[ReadAtOnce] = []
         others: list[Answer] = []
         for answer in answers_of(rows):
             content, attempt = answer.content, self._attempts.get(-answer.number)
@@ -162,7 +162,10 @@ class SnapshotReads:
                 continue
             self.finish(answer.number)
             tokens.append(flight.token)
-            outcomes.append(ReadOutcome(Position(answer.position), (cast(Piece, content),)))
+            piece = cast(Piece, content)
+            outcomes.append(
+                ReadAtOnce(piece.scope, piece.block, piece.start, piece.stop, Position(answer.position))
+            )
         # A read's answer proves that its position is one.
         return [Stable(tokens), Executed(tokens, outcomes)] if tokens else [], others
 

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from crescando.client.base import Isolation, ReadOutcome, WriteOutcome
+from crescando.client.base import Isolation, ReadInParts, ReadOutcome, WriteOutcome
 from crescando.errors import CountUnknownError
 from crescando.testing.checkers import Violations, interpret
 from crescando.testing.judge import Judgement
@@ -128,7 +128,7 @@ def _parts_of(key: Key, outcome: ReadOutcome) -> Iterator[_Shown]:
         yield _Shown(key, outcome.position, None, rows_of(outcome))
     for scope, at in outcome.places:
         pieces = tuple(piece for piece in outcome.pieces if piece.scope == scope)
-        yield _Shown(key, at, scope, rows_of(ReadOutcome(at, pieces)))
+        yield _Shown(key, at, scope, rows_of(ReadInParts(at, pieces)))
 
 
 def _is_unknown(outcome: Outcome | None) -> bool:

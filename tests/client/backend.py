@@ -22,7 +22,7 @@ from crescando.client.base import (
     Groups,
     Pending,
     Piece,
-    ReadOutcome,
+    ReadInParts,
     Request,
     SchemaChanged,
     Step,
@@ -272,7 +272,7 @@ def _outcome(shape: Shape, at: Position, results: Sequence[Results]) -> Any:
         return WriteOutcome(
             at, tuple(c for result in results for w in reports(result.written) for c in w.counts)
         )
-    return ReadOutcome(
+    return ReadInParts(
         at,
         tuple(piece for result in results for piece in _pieces(result)),
         tuple(groups for result in results for groups in _groups(result)),

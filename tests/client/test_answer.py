@@ -14,7 +14,7 @@ import pytest
 
 from crescando import errors
 from crescando.client.answer import Answer
-from crescando.client.base import Piece, ReadOutcome
+from crescando.client.base import Piece, ReadInParts
 from crescando.client.columns import column_from_list
 from crescando.client.merging import rows_answer
 from crescando.client.order import ordered
@@ -181,7 +181,7 @@ def test_pieces_merge_in_any_order_whatever_their_dictionaries() -> None:
     )
     rng.shuffle(pieces)
 
-    answer = rows_answer()(ReadOutcome(AT, tuple(pieces)))
+    answer = rows_answer()(ReadInParts(AT, tuple(pieces)))
 
     assert sorted(answer.rows(), key=lambda row: row[1]) == [(text, n) for n, text in enumerate(texts)]
 
@@ -192,7 +192,7 @@ def test_codes_where_not_valid_mean_nothing() -> None:
     pieces = tuple(Piece.of((FULL_RING,), ("s",), (column,)) for column in (other, wild))
 
     answer = rows_answer(1, [(1, True)])(
-        ReadOutcome(AT, tuple(Piece.of(p.scope, ("s", "order by 0"), p.columns * 2) for p in pieces))
+        ReadInParts(AT, tuple(Piece.of(p.scope, ("s", "order by 0"), p.columns * 2) for p in pieces))
     )
 
     assert answer.rows() == [("b",), ("a",), (None,), (None,)]

@@ -12,7 +12,7 @@ import pytest
 
 import crescando
 from crescando.client import stretches
-from crescando.client.base import Batch, Pending, ReadOutcome, SchemaChanged, WriteOutcome
+from crescando.client.base import Batch, Pending, ReadInParts, SchemaChanged, WriteOutcome
 from crescando.client.batch import spans_of
 from crescando.client.store import Session
 from crescando.errors import ClosedError, LostError, RefusedError
@@ -20,7 +20,7 @@ from crescando.types import Position
 from tests.client.backend import EngineBackend
 from tests.client.tables import FLIGHTS
 
-DONE = [ReadOutcome(Position(at)) for at in range(8)]
+DONE = [ReadInParts(Position(at)) for at in range(8)]
 
 
 def ignored(batch: Batch, place: int) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import random
 
 import pytest
 
 from crescando.client import functions as f
+from crescando.client.base import Alike, Request
 from crescando.client.expression import Expr, col, lit, param
+from crescando.client.sizes import are_all_short, are_short
 from crescando.client.template import AggregateCall, Prepared, Template
 from crescando.engine.ranges import key_ranges
 from crescando.engine.statement import Apply, ColumnRef, Kind, Parameter
@@ -443,3 +446,66 @@ def test_null_in_a_list_of_texts() -> None:
     with pytest.raises(TypeMismatchError, match="IN compares"):
         prepared.requests([("a", [1])])
     assert bound(f.nullif(None, "a") == "b").parameters == (None, "a", "b")
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_many_requests_are_those_made_one_by_one(seed: int) -> None:
+    rng = random.Random(seed)
+    where = rng.choice(
+        (
+            (col("origin") == param(0)) & (col("delay") > param(1)),
+            (col("seats") + param(1) > 3.5) | col("origin").isin(param(0)),
+        )
+    )
+    texts = ["JFK", "x" * 2000, "ä", "", None, ["JFK", "LGA"], ("x",), b"JFK", 5]
+    numbers = [1, 2.5, None, True, 1 << 70, "1"]
+    kinds = rng.choice(
+        ((texts[:1], numbers[:1]), (texts[:4], numbers[:1]), (texts[:6], numbers[:3]), (texts, numbers))
+    )
+    params = [tuple(map(rng.choice, kinds)) for _ in range(rng.choice((1, 2, 30, 3000)))]
+    together, alone = Prepared(Template(Kind.READ, where), BOUND), Prepared(Template(Kind.READ, where), BOUND)
+
+    def made(prepared: Prepared, *some: tuple[object, ...]) -> list[Request] | type[Exception]:
+        try:
+            return [prepared.request(each) for each in some]
+        except StatementError as error:
+            return type(error)
+
+    expected = made(alone, *params)
+    if isinstance(expected, type):
+        with pytest.raises(StatementError):
+            together.requests(params)
+        return
+    assert list(together.requests(params)) == expected
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_many_are_short_where_each_is(seed: int) -> None:
+    rng = random.Random(seed)
+    values = ["", "x" * 1024, b"y" * 1024, 5, None, 2.5, "x" * 1025, b"y" * 1025, (), (1, 2)][
+        : rng.randrange(5, 11)
+    ]
+    width = rng.choice((1, 2, 3, 1024, 1025))
+    rows = [
+        tuple(rng.choices(values, [30] * 5 + [5] * (len(values) - 5), k=width))
+        for _ in range(rng.randrange(1, 4))
+    ]
+
+    assert are_all_short(list(zip(*rows, strict=True))) == all(map(are_short, rows))
+
+
+def test_one_of_many_that_is_too_long_is_refused() -> None:
+    prepared = Prepared(Template(Kind.READ, col("origin") == param(0)), BOUND, 5_000)
+    assert len(prepared.requests([("x" * 4_000,)] * 3)) == 3
+    with pytest.raises(StatementError, match="nothing was sent"):
+        prepared.requests([("x",), ("x" * 6_000,), ("y",)])
+
+
+def test_many_of_one_plan_stay_together_and_many_of_two_do_not() -> None:
+    prepared = Prepared(Template(Kind.READ, col("origin") == param(0)), BOUND)
+    for n in (3, 5_000):
+        found = prepared.requests([(str(each),) for each in range(n)])
+        assert isinstance(found, Alike)
+        assert [found[0].parameters, found[n - 1].parameters] == [("0",), (str(n - 1),)]
+    dated = Prepared(Template(Kind.READ, col("delay") == param(0)), BOUND)
+    assert not isinstance(dated.requests([(1,), (2.5,)]), Alike)

@@ -87,6 +87,24 @@ def test_threads_share_a_session(store: crescando.Store) -> None:
     assert store.in_flight() == 0
 
 
+def test_a_session_keeps_the_order_of_single_operations_and_of_those_submitted_together(
+    store: crescando.Store,
+) -> None:
+    table = store.table("counters")
+    write, read = table.prepare_update("k = ?", "v = ?"), table.prepare_select(["v"], "k = ?")
+    for turn in range(60):
+        first, second, third = (3 * turn + step for step in range(3))
+        expected: list[tuple[Any, int]] = []
+        write((first, 1))
+        expected += [(handle, first) for handle in read.many([(1,)] * (2 + turn % 9))]
+        write.many([(second, 2), (second, 1)])
+        expected.append((read((1,)), second))
+        mixed = [read.bind((1,)), write.bind((third, 1)), read.bind((1,))]
+        before, _, after = store.submit_many(mixed)
+        expected += [(before, second), (after, third), (read((1,)), third)]
+        assert [handle.result().rows() for handle, _ in expected] == [[(value,)] for _, value in expected]
+
+
 def test_a_handle_may_be_waited_for_by_several_threads(store: crescando.Store) -> None:
     results: list[int] = []
     with standstill(store):

@@ -104,7 +104,7 @@ def test_a_store_is_closed_while_operations_end(store: Store[Any], stuck: thread
     """Whoever looks for one to wait for may be interrupted, by the collector too."""
     read = store.table("numbers").prepare_select(["n"], "n = ?")
     read.many([(1,)] * AHEAD)
-    operations = store._desk.backend._operations  # type: ignore[attr-defined]
+    operations = store._desk.backend._operations._by_number  # type: ignore[attr-defined]
     ending = list(operations)[AHEAD // 2 :]
     thresholds = gc.get_threshold()
 

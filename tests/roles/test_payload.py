@@ -30,9 +30,9 @@ def test_long_statements_count_as_what_they_bring_does() -> None:
     n_packed = 0
     while waiting:
         packing = Packing(waiting, 1024, BYTES_MAX)
-        assert packing.taken
-        assert sum(len(request.shape.encode()) for _, request in packing.taken) < BYTES_MAX + 2 * LONG
-        taken += [token for token, _ in packing.taken]
+        assert len(packing)
+        assert sum(len(request.shape.encode()) for request in packing.requests) < BYTES_MAX + 2 * LONG
+        taken += packing.tokens
         n_packed += 1
 
     assert taken == list(range(50))
@@ -43,4 +43,4 @@ def test_one_statement_many_times_counts_once() -> None:
     ((_, request),) = reads(1)
     packing = Packing(deque((token, request) for token in range(200)), 1024, BYTES_MAX)
 
-    assert len(packing.taken) == 200
+    assert len(packing) == 200

@@ -180,7 +180,7 @@ def test_keyed_operations_get_no_records_where_one_answer_is_all(monkeypatch: py
 def test_a_write_that_is_told_with_others_waits_until_it_is_stable() -> None:
     runs = Runs()
     request = msgspec.structs.replace(add(1, 1), ranges=(FULL_RING,))
-    runs.add(Run(2, [(place, request) for place in range(3)], bytearray((WRITE,) * 3), request.ranges))
+    runs.add(Run(2, [0, 1, 2], [request] * 3, bytearray((WRITE,) * 3), request.ranges))
     assert runs.on_stable(2, 0.0) == ([Stable([0])], [])
 
     told, others = runs.on_written(join_written([written(number, FULL_RING) for number in (2, 3, 4)]))
@@ -197,7 +197,7 @@ def test_a_write_that_is_told_with_others_waits_until_it_is_stable() -> None:
 def test_a_read_that_is_answered_before_it_is_stable_is_told_stable_first() -> None:
     runs = Runs()
     request = read_all()
-    runs.add(Run(2, [(place, request) for place in range(2)], bytearray((READ,) * 2), request.ranges))
+    runs.add(Run(2, [0, 1], [request] * 2, bytearray((READ,) * 2), request.ranges))
 
     (stable, executed), others = runs.on_rows(rows(2, (FULL_RING,), 7, at=10).rows[0])
 
@@ -210,8 +210,8 @@ def test_a_run_is_found_by_number_and_forgotten_when_it_is_over() -> None:
     runs = Runs()
     request = read_all()
     for first in (2, 5, 9):
-        taken = [(first * 10 + place, request) for place in range(3)]
-        runs.add(Run(first, taken, bytearray((READ, WRITE, READ)), request.ranges))
+        tokens = range(first * 10, first * 10 + 3)
+        runs.add(Run(first, tokens, [request] * 3, bytearray((READ, WRITE, READ)), request.ranges))
 
     assert list(runs) == [2, 3, 4, 5, 6, 7, 9, 10, 11]
     assert runs.get(8) is None
@@ -256,7 +256,7 @@ def test_a_submission_is_full_after_the_message_that_fills_it(bytes_max: int) ->
 
     packing = Packing(waiting, 650, bytes_max)
 
-    assert [token for token, _ in packing.taken] == list(range(expected))
+    assert list(packing.tokens) == list(range(expected))
     assert [token for token, _ in waiting] == list(range(expected, 700))
 
 
@@ -272,7 +272,7 @@ def test_offsets_do_not_depend_on_how_many_are_taken_at_once(counts: tuple[int, 
 def test_writes_told_with_arcs_that_are_not_theirs_are_looked_at_one_by_one() -> None:
     runs = Runs()
     request = add(1, 1)
-    runs.add(Run(2, [(2, request), (3, request)], bytearray((WRITE, WRITE)), request.ranges))
+    runs.add(Run(2, (2, 3), (request, request), bytearray((WRITE, WRITE)), request.ranges))
 
     told, others = runs.on_written(written(2, KeyRange(0, 5)))
 
