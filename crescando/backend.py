@@ -166,14 +166,20 @@ class LoopBackend:
     def _take(self, submitted: deque[Waiting | Asked]) -> None:
         alone: list[Waiting] = []
         for asked in submitted:
-            if not isinstance(asked, Asked):
+            if isinstance(asked, Asked):
+                self._request_each(alone)
+                self.core.request_together(asked)
+            else:
                 alone.append(asked)
-                continue
-            self.core.request_all(alone)
-            alone = []
-            self.core.request_together(asked)
-        self.core.request_all(alone)
+        self._request_each(alone)
         self._pump.need_turn()
+
+    def _request_each(self, alone: list[Waiting]) -> None:
+        """Ask for what came alone, one behind the other, as for what came together; nothing is left."""
+        if alone:
+            tokens, requests = zip(*alone, strict=True)
+            self.core.request_together(Asked(tokens, requests))
+            alone.clear()
 
     def cancel(self, pendings: tuple[Pending, ...]) -> None:
         """Call off reads; see `Backend.cancel`."""

@@ -1,6 +1,7 @@
 """What the users of a client ask for, before it is in a submission: alone, or together.
 
-Rules of the file: what was asked for together stays together as long as it is looked at as a whole.
+Rules of the file: what was asked for together stays together as long as it is looked at as a whole; so
+does what many asked for in one turn of their loop.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Waiting = tuple[int, Request]
 class Asked(msgspec.Struct, frozen=True, gc=False, eq=False):
     """Requests that were asked for together, and what the user calls each."""
 
-    tokens: range
+    tokens: Sequence[int]
     requests: Sequence[Request]
 
     def __len__(self) -> int:

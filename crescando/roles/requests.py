@@ -8,7 +8,7 @@ for before them, which is why writes are counted here.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Set
 from itertools import groupby
 from operator import attrgetter
 
@@ -130,12 +130,12 @@ class Requests:
         self._n_waiting = 0
         return tokens
 
-    def call_off(self, tokens: Collection[int]) -> list[int]:
+    def call_off(self, tokens: Set[int]) -> list[int]:
         """Forget the reads among some operations, if they wait still; gives what the user calls them."""
         unsent: list[int] = []
         left: deque[Waiting | Asked] = deque()
         for asked in self._waiting:
-            if isinstance(asked, Asked) and not any(map(asked.tokens.__contains__, tokens)):
+            if isinstance(asked, Asked) and tokens.isdisjoint(asked.tokens):
                 left.append(asked)
                 continue
             for one in asked.each() if isinstance(asked, Asked) else (asked,):

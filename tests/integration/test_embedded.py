@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -17,7 +17,7 @@ import pytest
 
 import crescando
 from crescando import agg, col, errors
-from crescando.client.base import Request
+from crescando.roles.asked import Asked
 from crescando.roles.client import Client
 from tests.integration.stores import COUNTERS, N_COUNTERS, standstill, with_counters
 
@@ -204,13 +204,13 @@ def test_what_tasks_submit_in_one_turn_makes_one_batch(
     store: crescando.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    take = Client.request_all
+    take = Client.request_together
 
-    def counted(self: Client, asked: Collection[tuple[int, Request]]) -> None:
+    def counted(self: Client, asked: Asked) -> None:
         sizes.append(len(asked))
         take(self, asked)
 
-    monkeypatch.setattr(Client, "request_all", counted)
+    monkeypatch.setattr(Client, "request_together", counted)
     read = store.table("counters").prepare_select(["v"], "k = ?")
 
     async def reader(k: int) -> None:
