@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from crescando.client.base import ReadOutcome, WriteOutcome
+from crescando.client.base import ReadInParts, ReadOutcome, WriteOutcome
 from crescando.errors import RefusedError
 from crescando.types import Position, instance_of
 from tests.nodes.clusters import PATIENCE_S, free_ports, until
@@ -110,7 +110,7 @@ def test_an_answer_that_is_not_right_is_found(evidence: Evidence, isolation: str
         if sum(map(len, each.outcome.pieces))
     )
     assert isinstance(read.outcome, ReadOutcome)
-    nothing = msgspec.structs.replace(read.outcome, pieces=())
+    nothing = ReadInParts(read.outcome.position)
     assert judge(with_asked(evidence, replace(read, outcome=nothing))).wrong
     assert judge(with_asked(evidence, replace(read, outcome=None))).other
 
