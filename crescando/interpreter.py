@@ -9,8 +9,10 @@ from __future__ import annotations
 import gc
 import sys
 
-COLLECTOR_THRESHOLDS = 50_000, 20, 50
-"""The default collects after every 700 objects, and in the end walks through everything again and again."""
+COLLECTOR_THRESHOLDS = 100_000, 20, 50
+"""The default collects after every 700 objects, and in the end walks through everything again and again. The
+rows of ten thousand answers are forty thousand objects, mostly gone before there are so many; to look at a
+hundred thousand that are not takes some ten milliseconds."""
 
 SWITCH_S = 0.0005
 """After so long whoever has the interpreter is asked for it; the default is ten times as long, and an answer
