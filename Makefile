@@ -6,6 +6,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# Bytecode is kept, also where the machine says otherwise: the tests start hundreds of processes, each of
+# which would compile every module anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 # A hung test is a failed test: the whole suite is bounded where the machine
 # has coreutils' `timeout`. Two workers, since the smallest machine has two cores.
 TEST_LIMIT_S ?= 2400
@@ -36,10 +40,12 @@ soak-differential: $(READY)
 soak-engine: $(READY)
 	$(BIN)/python -m tests.engine.churn
 
-# A fresh process with nothing compiled: its first answer, and its slowest until it is at full speed.
+# A fresh process with no kernel compiled: its first answer, and its slowest until it is at full speed. The
+# modules have bytecode, as those of an installed package have.
 .PHONY: cold-start
 cold-start: $(READY)
 	$(BIN)/python -m pip install --quiet -e '.[kernels]'
+	$(BIN)/python -m compileall -q crescando
 	$(BIN)/python -m tests.engine.cold_start
 
 # Every interleaving of the small scopes, deeper than the tests go; some ten minutes and 1.5 GB.

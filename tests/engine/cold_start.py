@@ -1,4 +1,4 @@
-"""How soon a fresh process answers with nothing compiled, and whether it stalls on its way to full speed.
+"""How soon a fresh process answers with no kernel compiled, and whether it stalls on its way to full speed.
 
 ``make cold-start`` prints the figures and fails where they are missed. A child process opens a
 store, loads a table and reads without a pause, on NumPy's kernels at first, while another process
