@@ -45,9 +45,10 @@ BRIEF_SHARE = 0.25
 BRIEF_CLIENTS = 64
 """So many clients are looked at for one."""
 
-SHORT_SHARE = 0.5
+SHORT_SHARE = 0.3
 """Share of a cycle's time that operations get while some clients wait for few reads and others for many: in
-longer cycles more of them share a scan, but the few wait for the cycle that runs."""
+longer cycles more of them share a scan, but the few wait for the cycle that runs. A cycle of their own is
+about as long, so that either kind has half of the time."""
 
 SHORT_FOR = 64
 """So many cycles later nobody is expected to come with few reads again."""

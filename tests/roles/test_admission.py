@@ -259,6 +259,7 @@ def test_a_slow_read_of_one_client_keeps_quick_ones_out_of_no_cycle() -> None:
     many(waiting, 1, CAROL, 5_001)
 
     assert taken_by(waiting) == {CAROL: 1}
+    assert taken_by(waiting).keys() == {BOB}, "beside these it has no room"
     assert taken_by(waiting)[ALICE] == 1
 
 
