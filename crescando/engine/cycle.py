@@ -32,13 +32,6 @@ from crescando.engine.table import Table
 from crescando.engine.writer import Tally, Writer
 from crescando.types import KeyRange
 
-BLOCK_ROWS = 1 << 16
-"""Rows per block: a few columns of a block stay in the second-level cache (measured)."""
-
-WIDE_BLOCK_ROWS = 1 << 18
-"""Rows per block where nothing is computed for rows that nobody wants: there is little to keep in a cache,
-and each shape costs something in each block (measured)."""
-
 PART_LOOKS_MIN = 1 << 18
 """A part of a pass has rows for so many looks at least, a nanosecond each: handing it over takes
 about a quarter of a millisecond of processor time (measured)."""
@@ -55,6 +48,8 @@ class Cycle:
     n_operations : int
         Operations of the batch, in the groups or failed before.
     evaluator : Evaluator
+    sample : Sample
+        Of the table's rows.
     """
 
     def __init__(
@@ -64,6 +59,7 @@ class Cycle:
         arcs: Sequence[KeyRange],
         n_operations: int,
         evaluator: Evaluator,
+        sample: Sample,
     ) -> None:
         self._table = table
         self._groups = groups
@@ -77,7 +73,6 @@ class Cycle:
         self._incoming = {i: arrive(g, table, arcs) for i, g in enumerate(groups) if g.plan.gives_rows}
         self._slots = KeySlots(table, tuple(self._incoming.values())) if self._incoming else None
         self._slot_images: I64 = np.full(0 if self._slots is None else self._slots.n_slots, -1)
-        sample = Sample(table)
         self._matchers = {
             i: Matcher(g.plan, g.constants, g.every, table, evaluator, sample)
             for i, g in enumerate(groups)
@@ -101,9 +96,8 @@ class Cycle:
         search, table = self._search, self._table
         n_looks = search.n_looks
         n_parts = min(workers.width, max(table.n_stored * n_looks // PART_LOOKS_MIN, 1))
-        if block_rows is None:
-            block_rows = WIDE_BLOCK_ROWS if search.is_lean else BLOCK_ROWS
-        parts = [Part(search, blocks, self._found.fresh()) for blocks in table.parts(n_parts, block_rows)]
+        divided = table.parts(n_parts, block_rows or search.block_rows)
+        parts = [Part(search, blocks, self._found.fresh()) for blocks in divided]
         if len(parts) > 1:
             search.get_ready()
         workers.run([partial(part.scan, cancelled) for part in parts])

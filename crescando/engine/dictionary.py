@@ -63,6 +63,12 @@ class _Sorted(NamedTuple):
     prefixes: U64
 
 
+# What a pool begins with: constants have pools of their own.
+_NO_BYTES: U8 = np.zeros(0, np.uint8)
+_NO_RANKS: I32 = np.zeros(0, np.int32)
+_NOT_SORTED = _Sorted(np.zeros(0, np.int32), np.zeros(0, np.uint64))
+
+
 class Pool:
     """A growing list of distinct texts; a text's index is its code.
 
@@ -92,14 +98,14 @@ class Pool:
     def __init__(self, texts: Iterable[Any] = (), *, binary: bool = False) -> None:
         first = Texts.of(texts)
         self.binary = first.binary if len(first) else binary
-        self._heap: U8 = np.zeros(0, np.uint8)
+        self._heap: U8 = _NO_BYTES
         self._offsets: NDArray[Any] = np.zeros(1, np.uint32)
         self._n_texts = 0
         self.longest = 0
         self._table: U32 = np.zeros(_SLOTS_MIN, np.uint32)
         self._n_placed = 0
-        self._sorted = _Sorted(np.zeros(0, np.int32), np.zeros(0, np.uint64))
-        self._ranks: I32 = np.zeros(0, np.int32)
+        self._sorted = _NOT_SORTED
+        self._ranks: I32 = _NO_RANKS
         self._texts: Texts | None = None
         self._translations: dict[tuple[int, bool], tuple[Pool, int, int, I64]] = {}
         if len(first):
@@ -183,6 +189,16 @@ class Pool:
         self._check_kind(texts)
         starts, lengths = texts.starts, texts.lengths
         return self._intern(texts.heap, starts, lengths, hash_texts(texts.heap, starts, lengths))
+
+    def begin_with(self, texts: Texts) -> NDArray[Any]:
+        """Take the only text of a list for the empty one that a new pool has; gives its code."""
+        self._check_kind(texts)
+        start, stop = texts.offsets.tolist()
+        self.longest = length = stop - start
+        self._heap = np.empty(length + HEAP_ROOM, np.uint8)
+        self._heap[:length] = texts.heap[start:stop]
+        self._offsets = np.array((0, length), np.uint32)
+        return np.zeros(1, np.int32)
 
     def intern_some(self, texts: Texts, places: NDArray[Any]) -> NDArray[Any]:
         """Give the codes of some texts of a list, adding those that are new."""

@@ -22,7 +22,7 @@ NODE_COST = 5.0
 
 
 def explain(
-    table: Table, plan: Plan, parameters: tuple[object, ...], evaluator: Evaluator, block_rows: int
+    table: Table, plan: Plan, parameters: tuple[object, ...], evaluator: Evaluator, block_rows: int | None
 ) -> Explained:
     """Tell how one operation would be found among a table's rows."""
     schema = table.schema
@@ -36,7 +36,7 @@ def explain(
         cost = NODE_COST * sum(map(n_nodes, plan.conjuncts)) or 1.0
         paths = [AccessPath(what, "key" if plan.gives_rows else "scan", cost)]
     paths.sort(key=lambda path: path.cost)
-    n_blocks = sum(1 for _ in table.blocks(block_rows))
+    n_blocks = sum(1 for _ in table.blocks(block_rows or matcher.block_rows))
     return Explained(
         plan.shape.kind.value, schema.name, table.n_rows, n_blocks, tuple(paths), kernels.active().name
     )

@@ -42,6 +42,10 @@ _SPREAD_MAX = 1 << 21
 _COVER_MAX, _COVER_MIN = 8, 1 << 16
 """Intervals are cut into elementary ones while each constant has so many, on average; see `IntervalIndex`."""
 
+# Where the operations of a constant that comes alone begin, and how many it has.
+_FIRST: I64 = np.zeros(1, np.int64)
+_ONCE: I64 = np.ones(1, np.int64)
+
 U64 = NDArray[np.uint64]
 Pairs = tuple[I64, I64]
 """Rows (of the probed keys) and operations, as parallel arrays."""
@@ -141,6 +145,10 @@ class PointIndex:
 
     def _sort(self, keys: I64, operations: I64) -> None:
         """Post operations to constants that lie anywhere."""
+        if len(keys) == 1:
+            self._keys, self._operations = keys, operations
+            self._starts, self._counts = _FIRST, _ONCE
+            return
         order, ordered = _sorted(keys)
         self._operations = operations[order]
         first = np.ones(len(ordered), np.bool_)
@@ -301,8 +309,9 @@ class IntervalIndex:
         """Test the intervals one by one."""
         for low, high, operation in zip(self._low, self._high, self._operations, strict=True):
             rows = kernels.active().find_between(keys, int(low), int(high))
-            if len(rows):
-                yield rows, np.full(len(rows), operation)
+            for start in range(0, len(rows), PIECE_PAIRS):
+                some = rows[start : start + PIECE_PAIRS]
+                yield some, np.full(len(some), operation)
 
     def _sort(self, keys: NDArray[Any], rows: I64) -> Iterator[Pairs]:
         """Sort the covered keys: each interval is a run of them."""

@@ -37,27 +37,52 @@ _ROWS_PER_TEXT = 4
 """Intervals of texts are looked for by the codes in them, if there are so many rows for each (a guess)."""
 
 
+class Bounds:
+    """The intervals of keys that operations of one shape ask for, worked out once for each comparison.
+
+    Parameters
+    ----------
+    table : Table
+        Gives types and pools.
+    constants : Constants
+        Of the whole group.
+    """
+
+    def __init__(self, table: Table, constants: Constants) -> None:
+        self.table = table
+        self.constants = constants
+        self._worked_out: dict[int, tuple[Access, int, tuple[I64, I64, I64]]] = {}
+
+    def of(self, access: Access) -> tuple[I64, I64, I64]:
+        """Give closed intervals, and the operation each belongs to; some may be empty."""
+        pool = self.table.pools.get(access.column)
+        # A text that an update has just made moves ranks and may be a constant.
+        n_texts = 0 if pool is None else len(pool)
+        known = self._worked_out.get(id(access))
+        if known is None or known[1] != n_texts:
+            found = bounds_of(access.comparisons, self.table.types[access.column], pool, self.constants)
+            # The access with it, so that no other takes its identity.
+            known = self._worked_out[id(access)] = (access, n_texts, found)
+        return known[2]
+
+
 class Join:
     """Some operations' constants, indexed by one access path.
 
     Parameters
     ----------
     access : Access or Composite
-    table : Table
-        Gives types and pools.
-    constants : Constants
+    bounds : Bounds
         Of the whole group.
     operations : ndarray of int64
         Which operations of the group to index.
     """
 
-    def __init__(
-        self, access: Access | Composite, table: Table, constants: Constants, operations: I64
-    ) -> None:
+    def __init__(self, access: Access | Composite, bounds: Bounds, operations: I64) -> None:
         self._parts = access.parts
-        self._table = table
-        self._constants = constants
-        self._wanted = np.zeros(constants.n, np.bool_)
+        self._table = bounds.table
+        self._bounds = bounds
+        self._wanted = np.zeros(bounds.constants.n, np.bool_)
         self._wanted[operations] = True
         self._single: ColumnIndex | None = None
         self._composite: CompositeIndex | None = None
@@ -68,7 +93,7 @@ class Join:
         if len(self._parts) > 1:
             self._compose()
             return
-        low, high, owners = bounds(self._parts[0], self._table, self._constants)
+        low, high, owners = self._bounds.of(self._parts[0])
         kept = self._wanted[owners].nonzero()[0]
         self._single = index_column(self._parts[0], self._table, low[kept], high[kept], owners[kept])
 
@@ -81,7 +106,7 @@ class Join:
         possible = self._wanted.copy()
         sides = []
         for part in self._parts:
-            low, high, _ = bounds(part, self._table, self._constants)
+            low, high, _ = self._bounds.of(part)
             possible &= low <= high
             sides.append((low, high))
         has_range = not self._parts[-1].is_point
@@ -165,7 +190,7 @@ def _known(pairs: Iterator[Pairs], valid: Mask | None) -> Iterator[Pairs]:
 
 
 def index_column(access: Access, table: Table, low: I64, high: I64, operations: I64) -> ColumnIndex:
-    """Index intervals of a column, as `bounds` gives them; those that are empty are left out."""
+    """Index intervals of a column, as `Bounds` gives them; those that are empty are left out."""
     pool = None if access.is_point else table.pools.get(access.column)
     if pool is not None:
         low, high = np.maximum(low, 0), np.minimum(high, len(pool) - 1)
@@ -185,7 +210,7 @@ def index_column(access: Access, table: Table, low: I64, high: I64, operations: 
 
 
 def access_keys(access: Access, column: Value) -> NDArray[Any]:
-    """Give a column's keys as `bounds` has them; rows that are NULL are arbitrary."""
+    """Give a column's keys as `Bounds` has them; rows that are NULL are arbitrary."""
     if column.type.is_textual and not access.is_point:
         return rank_keys(column)
     return value_keys(column)
@@ -209,13 +234,6 @@ def value_keys(value: Value) -> NDArray[Any]:
     return np.require(data, requirements=("C", "W"))
 
 
-def bounds(access: Access, table: Table, constants: Constants) -> tuple[I64, I64, I64]:
-    """Give closed intervals of keys, and the operation each belongs to; some may be empty."""
-    return bounds_of(
-        access.comparisons, table.types[access.column], table.pools.get(access.column), constants
-    )
-
-
 def bounds_of(
     comparisons: tuple[tuple[str, Parameter], ...], kind: DataType, pool: Pool | None, constants: Constants
 ) -> tuple[I64, I64, I64]:
@@ -229,13 +247,12 @@ def bounds_of(
         fresh = np.ones(len(keys), np.bool_)
         fresh[1:] = (keys[1:] != keys[:-1]) | (owners[1:] != owners[:-1])
         return keys[fresh], keys[fresh], owners[fresh]
-    n = constants.n
-    low, high = np.full(n, KEY_MIN, np.int64), np.full(n, KEY_MAX, np.int64)
     is_point = op == "="
-    for op, parameter in comparisons:
+    low, high = _bounds_of(op, parameter, is_point, kind, pool, constants)
+    for op, parameter in comparisons[1:]:
         one_low, one_high = _bounds_of(op, parameter, is_point, kind, pool, constants)
         low, high = np.maximum(low, one_low), np.minimum(high, one_high)
-    return low, high, np.arange(n)
+    return low, high, np.arange(constants.n)
 
 
 def _bounds_of(

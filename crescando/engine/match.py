@@ -20,7 +20,7 @@ from crescando.engine.constants import Constants
 from crescando.engine.evaluator import Evaluator
 from crescando.engine.frame import Frame, Selection, Source
 from crescando.engine.index import PIECE_PAIRS
-from crescando.engine.join import Join, bounds
+from crescando.engine.join import Bounds, Join
 from crescando.engine.keys import I64, Mask
 from crescando.engine.plan import Access, Composite, Computed, Plan, n_nodes
 from crescando.engine.sampling import Sample
@@ -29,6 +29,16 @@ from crescando.engine.table import Table
 from crescando.engine.terms import conjunction, evaluate, matches
 from crescando.engine.texts import literal_heads
 from crescando.engine.values import Errors
+
+BLOCK_ROWS = 1 << 16
+"""Rows per block: a few columns of a block stay in the second-level cache (measured)."""
+
+WIDE_BLOCK_ROWS = 1 << 18
+"""Rows per block where nothing is computed for rows that nobody wants: there is little to keep in a cache,
+and each shape costs some forty microseconds in each block (measured)."""
+
+POINT_BLOCK_ROWS = 1 << 20
+"""Rows per block where those that are wanted are few, too. Reads are called off between blocks."""
 
 _CROSS_ROWS_MAX = 512
 """Up to so many rows, one evaluation over rows times operations beats one per operation."""
@@ -92,6 +102,7 @@ class Matcher:
     path : Access, Composite, Computed or None
         How the operations are found.
     constants : Constants
+    bounds : Bounds
     """
 
     def __init__(
@@ -109,7 +120,7 @@ class Matcher:
         self._evaluator = evaluator
         self._table = table
         self._sample = Sample(table) if sample is None else sample
-        self._bounds: dict[int, tuple[Access, int, tuple[I64, I64, I64]]] = {}
+        self.bounds = Bounds(table, constants)
         self.path = self._choose()
         self._settled = _settled(self.path, constants)
         self._made: Join | ComputedJoin | None = None
@@ -129,9 +140,12 @@ class Matcher:
         return 1 if is_once else len(self._operations)
 
     @property
-    def is_lean(self) -> bool:
-        """Whether nothing is computed for rows that no operation wants."""
-        return isinstance(self.path, Access | Composite)
+    def block_rows(self) -> int:
+        """How many rows to look at in one go."""
+        if not isinstance(self.path, Access | Composite):
+            return BLOCK_ROWS
+        are_points = all(part.is_point for part in self.path.parts)
+        return POINT_BLOCK_ROWS if are_points else WIDE_BLOCK_ROWS
 
     def get_ready(self) -> None:
         """Make the operations' index, which else the first rows do."""
@@ -220,7 +234,7 @@ class Matcher:
     def _make(self, path: Path, operations: I64) -> Join | ComputedJoin:
         if isinstance(path, Computed):
             return ComputedJoin(path, self._constants, operations, self._evaluator)
-        return Join(path, self._table, self._constants, operations)
+        return Join(path, self.bounds, operations)
 
     def costs(self) -> list[tuple[Path, float]]:
         """Give every access path, and its estimated time per row in that of one look into a bitmap."""
@@ -257,7 +271,7 @@ class Matcher:
             n_pairs = 0
         elif isinstance(path, Access) and (path.is_point or path.column not in self._table.pools):
             # Without an index; of ranges of texts that would take the ranks of all of them.
-            low, high, owners = self.bounds(path)
+            low, high, owners = self.bounds.of(path)
             if step > 1:
                 chosen = owners % step == 0
                 low, high = low[chosen], high[chosen]
@@ -267,15 +281,6 @@ class Matcher:
             n_pairs = sum(len(found) for found, _ in join.probe(self._sample, None))
         share = n_pairs / max(n_rows * -(-n_operations // step), 1)
         return _probes(path) + _PAIR_COST * share * n_operations
-
-    def bounds(self, path: Access) -> tuple[I64, I64, I64]:
-        """Give the intervals of a path, of all operations of the group; see `join.bounds`."""
-        pool = self._table.pools.get(path.column)
-        n_texts = 0 if pool is None else len(pool)
-        found = self._bounds.get(path.column)
-        if found is None or found[0] is not path or found[1] != n_texts:
-            found = self._bounds[path.column] = (path, n_texts, bounds(path, self._table, self._constants))
-        return found[2]
 
     def _filter(
         self, source: Source, rows: I64, operations: I64, terms: tuple[Term, ...]

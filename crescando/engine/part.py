@@ -58,9 +58,9 @@ class Search:
         return self.reads.n_looks + self.writes.n_looks + (self.slots is not None)
 
     @property
-    def is_lean(self) -> bool:
-        """Whether nothing is computed for rows that no operation wants."""
-        return self.reads.is_lean and self.writes.is_lean
+    def block_rows(self) -> int:
+        """How many rows to look at in one go."""
+        return min(self.reads.block_rows, self.writes.block_rows)
 
     def get_ready(self) -> None:
         """Make what would otherwise be made when the first block is met."""

@@ -9,7 +9,7 @@ rows that fail it may be skipped. A computed term serves too, with more care.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from crescando.engine.statement import Apply, ColumnRef, Kind, Parameter, Shape, Term
 from crescando.engine.validate import parameters_in, parameters_of, terms_of, validate_shape
@@ -20,6 +20,10 @@ PATHS_MAX = 16
 and each path has its list of the others."""
 
 _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def _has_point(comparisons: tuple[tuple[str, Parameter], ...]) -> bool:
+    return any(op in ("=", "in") for op, _ in comparisons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +40,19 @@ class Access:
     others : tuple of Term
         The predicate's other conjuncts, with ``like`` too: what is left where
         the beginning of a pattern says it all.
+    is_point : bool
+        Whether the column must equal a constant (or one of a list).
     """
 
     column: int
     comparisons: tuple[tuple[str, Parameter], ...]
     rest: tuple[Term, ...]
     others: tuple[Term, ...]
+    is_point: bool = field(init=False, compare=False)
 
-    @property
-    def is_point(self) -> bool:
-        """Whether the column must equal a constant (or one of a list)."""
-        return any(op in ("=", "in") for op, _ in self.comparisons)
+    def __post_init__(self) -> None:
+        # Asked for again and again in each cycle.
+        object.__setattr__(self, "is_point", _has_point(self.comparisons))
 
     @property
     def is_closed(self) -> bool:
@@ -90,17 +96,18 @@ class Computed:
         As of `Access`.
     rest, whole : tuple of Term
         The predicate's other conjuncts, and all of them.
+    is_point : bool
+        Whether the term must equal a constant (or one of a list).
     """
 
     term: Apply
     comparisons: tuple[tuple[str, Parameter], ...]
     rest: tuple[Term, ...]
     whole: tuple[Term, ...]
+    is_point: bool = field(init=False, compare=False)
 
-    @property
-    def is_point(self) -> bool:
-        """Whether the term must equal a constant (or one of a list)."""
-        return any(op in ("=", "in") for op, _ in self.comparisons)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_point", _has_point(self.comparisons))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from crescando.engine.answers import Answers
 from crescando.engine.arcs import check_held, checked_arcs
 from crescando.engine.base import Cancelled, Engine, Explained, Failed, Piece, Results
 from crescando.engine.constants import Constants
-from crescando.engine.cycle import WIDE_BLOCK_ROWS, Cycle
+from crescando.engine.cycle import Cycle
 from crescando.engine.digest import digest_columns
 from crescando.engine.evaluator import Evaluator
 from crescando.engine.explain import explain
@@ -32,6 +32,7 @@ from crescando.engine.pieces import ScanImage, take_in
 from crescando.engine.pinned import ScanPin
 from crescando.engine.plan import Plan, make_plan
 from crescando.engine.reader import Reader
+from crescando.engine.sampling import Sample
 from crescando.engine.staging import Loads
 from crescando.engine.statement import Column, Shape
 from crescando.engine.table import Table
@@ -81,9 +82,12 @@ class ScanEngine:
         self._pins: tuple[weakref.ref[ScanPin], ...] = ()
         self._untidy: set[int] = set()
         self._loads = Loads(self._tables)
+        self._samples: dict[int, Sample] = {}
+        """By table; none where rows, columns or texts go, since a sample may keep texts alive."""
 
     def set_arcs(self, arcs: Sequence[KeyRange]) -> None:
         """State the ring arcs whose rows this engine holds; see `engine.base.Engine.set_arcs`."""
+        self._samples.clear()
         self._arcs = checked_arcs(arcs)
         for table in self._tables.values():
             table.set_arcs(self._arcs)
@@ -127,7 +131,7 @@ class ScanEngine:
         self._loads.set_arcs(arcs)
         self._images += other._images
         self._pins += other._pins
-        other._tables, other._arcs, other._main = {}, (), None
+        other._tables, other._samples, other._arcs, other._main = {}, {}, (), None
 
     def image(self, scope: Scope) -> ScanImage:
         """Take an image of the rows in some ring ranges; see `engine.base.Engine.image`."""
@@ -157,9 +161,11 @@ class ScanEngine:
     def drop_table(self, table: int) -> None:
         """Drop a table and free its rows."""
         self._tables.pop(table, None)
+        self._samples.pop(table, None)
 
     def alter_table(self, schema: TableSchema) -> None:
         """Take a table's next schema; see `engine.base.Engine.alter_table`."""
+        self._samples.pop(schema.id, None)
         self._tables[schema.id].alter(schema, self._kin(schema.id))
 
     def _kin(self, table: int) -> Table | None:
@@ -236,6 +242,7 @@ class ScanEngine:
         """Compact a table that rows have left, since perhaps nobody asks anything of it any more."""
         table = self._tables.get(table_id)
         if table is not None:
+            self._samples.pop(table_id, None)
             table.compact()
             if table.shares_pools:
                 self._untidy.add(table_id)
@@ -253,7 +260,7 @@ class ScanEngine:
         except (StaleShape, StatementError) as fault:
             return Explained(fault=str(fault))
         with np.errstate(all="ignore"):
-            return explain(table, plan, parameters, self._evaluator, self._block_rows or WIDE_BLOCK_ROWS)
+            return explain(table, plan, parameters, self._evaluator, self._block_rows)
 
     def digest(self, table: int, key_range: KeyRange) -> bytes:
         """Give the order-free digest of the logical rows in a ring range."""
@@ -345,11 +352,20 @@ class ScanEngine:
         n_stored = table.n_stored
         # Rows that are NULL or ERROR hold anything, on which arithmetic may complain in vain.
         with np.errstate(all="ignore"):
-            cycle = Cycle(table, groups, self._arcs, n_operations, self._evaluator)
+            sample = self._sample(table)
+            cycle = Cycle(table, groups, self._arcs, n_operations, self._evaluator, sample)
             cycle.scan(self._block_rows, self._workers, cancelled)
             cycle.finish(answers, self._workers)
+        sample.note_changed(cycle.n_dirty)
         self._counters["dirty_rows"] += cycle.n_dirty
         self._counters["rows_scanned"] += n_stored
+
+    def _sample(self, table: Table) -> Sample:
+        """Give a sample of a table's rows: the last one, as long as it is good."""
+        sample = self._samples.get(table.schema.id)
+        if sample is None or not sample.is_good():
+            sample = self._samples[table.schema.id] = Sample(table)
+        return sample
 
     def _group(self, table: Table, bunches: list[tuple[Shape, Members]], answers: Answers) -> list[Group]:
         """Group operations by plan; those that cannot be executed fail here."""

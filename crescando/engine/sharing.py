@@ -18,7 +18,7 @@ from crescando.engine.frame import Source
 from crescando.engine.index import Pairs
 from crescando.engine.join import index_column
 from crescando.engine.keys import I64, Mask
-from crescando.engine.match import Matched, Matcher
+from crescando.engine.match import POINT_BLOCK_ROWS, Matched, Matcher
 from crescando.engine.plan import Access
 from crescando.engine.table import Table
 
@@ -58,7 +58,7 @@ class SharedJoin:
         self._n_texts = self._count_texts()
         lows, highs, owners = [], [], []
         for path, matcher, start in zip(self._paths, self._matchers, self._starts, strict=True):
-            low, high, owner = matcher.bounds(path)
+            low, high, owner = matcher.bounds.of(path)
             lows.append(low)
             highs.append(high)
             owners.append(owner + start)
@@ -108,9 +108,9 @@ class Sharing:
         return sum(self._matchers[index].n_looks for index in self._alone) + len(self._joins)
 
     @property
-    def is_lean(self) -> bool:
-        """Whether nothing is computed for rows that no operation wants."""
-        return all(matcher.is_lean for matcher in self._matchers.values())
+    def block_rows(self) -> int:
+        """How many rows to look at in one go."""
+        return min((matcher.block_rows for matcher in self._matchers.values()), default=POINT_BLOCK_ROWS)
 
     def get_ready(self) -> None:
         """Make the indices of the groups that have one to themselves, which else the first block does."""

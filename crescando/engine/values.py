@@ -154,8 +154,12 @@ def from_column(column: Column) -> Value:
     if not column.type.is_textual:
         return Value(column.type, column.values, column.valid)
     pool = new_pool(column.type)
-    pool.expect(len(column.texts))
-    codes = pool.intern_texts(column.texts)
+    if len(column.texts) == 1:
+        # As where one operation of a shape is asked for: nothing need be told apart.
+        codes = pool.begin_with(column.texts)
+    else:
+        pool.expect(len(column.texts))
+        codes = pool.intern_texts(column.texts)
     if len(codes) == 0:
         return Value(column.type, np.zeros(len(column), np.int64), column.valid, None, pool)
     inside = column.values if column.valid is None else np.where(column.valid, column.values, 0)

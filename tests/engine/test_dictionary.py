@@ -19,7 +19,7 @@ from crescando.engine.kernels import texts as plain
 from crescando.engine.kernels.borders import end_of, group_bytes, note_texts, slices_of
 from crescando.engine.segment import code_dtype
 from crescando.engine.statement import Kind, Shape
-from crescando.errors import TypeMismatchError
+from crescando.errors import InvariantError, TypeMismatchError
 from crescando.schema import DataType
 from tests.engine.compiled import compiled_module, using
 from tests.engine.workbench import Bench, apply, par, table
@@ -119,6 +119,27 @@ def test_long_and_hostile_texts_are_told_apart() -> None:
     assert pool.sorted_texts() == sorted(texts)
     assert pool.find(long + "b") == -1
     assert pool.texts.lengths_in_points().tolist() == list(map(len, texts))
+
+
+@pytest.mark.parametrize("text", ["", "a", "a\0", "ä" * 5_000, b"", b"\xff\0"])
+def test_a_pool_may_begin_with_one_text(text: str | bytes) -> None:
+    others = [text[:0] + each for each in (["b", "bc"] if isinstance(text, str) else [b"b", b"bc"])]
+    for listed in (Texts.of([text]), Texts.of([*others, text, *others]).slice(2, 3)):
+        pool, made = Pool(binary=listed.binary), Pool([text])
+        assert pool.begin_with(listed).tolist() == [0]
+        assert (len(pool), pool.longest, pool.texts) == (1, made.longest, made.texts)
+        assert [pool.find(each) for each in (text, *others)] == [0, -1, -1]
+        assert pool.codes_in(Pool([*others, text])).tolist() == [2]
+        assert pool.codes_in(Pool(others)).tolist() == [-1]
+        assert pool.places_in(Pool(others)).tolist() == made.places_in(Pool(others)).tolist()
+        assert pool.intern([*others, text, *others]).tolist() == [1, 2, 0, 1, 2]
+        assert pool.decode(np.arange(3)) == [text, *others]
+
+
+def test_a_pool_begins_with_no_text_of_another_kind() -> None:
+    for pool, text in ((Pool(), b"a"), (Pool(binary=True), "a")):
+        with pytest.raises(InvariantError, match="do not share"):
+            pool.begin_with(Texts.of([text]))
 
 
 def test_hashes_never_change() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from crescando.engine import index as index_module
 from crescando.engine import kernels
 from crescando.engine.composite import CompositeIndex
 from crescando.engine.index import IntervalIndex, PointIndex
@@ -391,3 +392,12 @@ def test_lengths_are_added_alike(dtype: type, seed: int) -> None:
     offsets = np.append(0, np.cumsum(rng.integers(0, 50, 30))).astype(dtype)
     codes = rng.integers(-1, 30, 200 * seed, dtype=np.int32)
     _same("add_lengths", rng.integers(0, 9, len(codes)), offsets, codes)
+
+
+def test_a_broad_interval_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "PIECE_PAIRS", 64)
+    index = IntervalIndex(np.array([0]), np.array([199]), np.array([3]))
+    pieces = list(index.probe(np.arange(1_000)))
+    assert [len(rows) for rows, _ in pieces] == [64, 64, 64, 8]
+    assert np.concatenate([rows for rows, _ in pieces]).tolist() == list(range(200))
+    assert {operation for _, operations in pieces for operation in operations.tolist()} == {3}

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from crescando.engine.constants import Constants
-from crescando.engine.join import Join, bounds
-from crescando.engine.plan import make_plan
+from crescando.engine.evaluator import Evaluator
+from crescando.engine.join import Bounds, Join
+from crescando.engine.match import Matcher
+from crescando.engine.plan import Access, Composite, make_plan
 from crescando.engine.sampling import SAMPLE_ROWS, Sample
-from crescando.engine.statement import Term
+from crescando.engine.statement import Kind, Shape, Term
 from crescando.schema import DataType
 from tests.engine.workbench import Bench, apply, par, table
 
@@ -61,8 +66,9 @@ def test_a_sample_counts_what_a_join_finds(bench: Bench, seed: int) -> None:
         given = [tuple(values[p] for p in rng.integers(len(values), size=n_constants)) for _ in range(20)]
         constants = Constants([given])
         for access in plan.accesses:
-            low, high, _ = bounds(access, held, constants)
-            join = Join(access, held, constants, np.arange(len(given)))
+            bounds = Bounds(held, constants)
+            low, high, _ = bounds.of(access)
+            join = Join(access, bounds, np.arange(len(given)))
             wanted = sum(len(rows) for rows, _ in join.probe(sample, None))
             assert sample.n_within(access, low, high) == wanted, (where, given)
             n_found += wanted
@@ -74,8 +80,85 @@ def test_lists_count_each_constant(bench: Bench) -> None:
     sample = Sample(held)
     shape = bench.read_shape(apply("in", bench.col("t"), par(0, INT64, many=True)))
     (access,) = make_plan(shape, bench.schema).accesses
-    low, high, _ = bounds(access, held, Constants([[((1, 2, 2, None),), ((3,),), ((),)]]))
+    low, high, _ = Bounds(held, Constants([[((1, 2, 2, None),), ((3,),), ((),)]])).of(access)
     tests = sample.column(access.column)
     assert tests.valid is not None
     values = tests.data[tests.valid]
     assert sample.n_within(access, low, high) == sum(np.count_nonzero(values == value) for value in (1, 2, 3))
+
+
+class TestHowLongASampleIsGood:
+    def small(self) -> Bench:
+        bench = Bench(table(("a", INT64), ("s", STRING)))
+        bench.load(*((k, k % 3, f"text {k % 50}") for k in range(400)))
+        return bench
+
+    def sample_of(self, bench: Bench) -> Sample:
+        """Give the sample of the cycle that this runs."""
+        both = apply(
+            "and",
+            apply("=", bench.col("a"), par(0, INT64)),
+            apply("=", bench.col("s"), par(1, STRING)),
+        )
+        (key,) = bench.read(both, 1, "text 1", names=("k",))[:1]
+        assert key == 1
+        return bench.engine._samples[bench.schema.id]
+
+    def test_it_serves_cycles_while_rows_lie_where_they_lay(self) -> None:
+        bench = self.small()
+        first = self.sample_of(bench)
+        assert self.sample_of(bench) is first
+        bench.load((1_000, 1, "text 1"))
+        assert self.sample_of(bench) is not first
+
+    def test_it_is_taken_anew_when_so_many_rows_were_updated_that_one_would_show(self) -> None:
+        bench = Bench(table(("a", INT64), ("s", STRING)))
+        bench.load(*((k, k % 3, f"text {k % 50}") for k in range(4 * SAMPLE_ROWS)))
+        first = self.sample_of(bench)
+        update = bench.update_shape(apply("=", bench.col("k"), par(0, INT64)), a=par(1, INT64))
+        for key in range(100, 104):
+            bench.run(bench.operation(update, key, 8))
+            assert self.sample_of(bench) is first
+        bench.run(bench.operation(update, 104, 8))
+        assert self.sample_of(bench) is not first
+
+    def test_an_index_that_became_bad_is_left_at_once(self) -> None:
+        bench = Bench(table(("a", INT64), ("b", INT64)))
+        bench.load(*((k, 0, k) for k in range(2_000)))
+        both = apply("and", *(apply("=", bench.col(n), par(i, INT64)) for i, n in enumerate("ab")))
+        for _ in range(3):
+            assert bench.read(both, 1, 7, names=("k",)) == []
+        held = bench.engine._tables[bench.schema.id]
+        bench.run(bench.operation(bench.update_shape(None, a=par(0, INT64)), 1))
+        assert bench.read(both, 1, 7, names=("k",)) == [7]
+        sample = bench.engine._samples[bench.schema.id]
+        plan = make_plan(bench.read_shape(both), bench.schema)
+        matcher = Matcher(plan, Constants([[(1, 7)]]), np.zeros(1, np.int64), held, Evaluator(), sample)
+        assert isinstance(matcher.path, Access | Composite)
+        assert bench.schema.column("b").id in [part.column for part in matcher.path.parts]
+
+    @pytest.mark.parametrize("how", ["arcs", "alter"])
+    def test_it_keeps_no_texts_that_are_gone(self, how: str) -> None:
+        bench = self.small()
+        self.sample_of(bench)
+        engine = bench.engine
+        texts = weakref.ref(engine._tables[bench.schema.id].pools[2]._heap)
+        if how == "arcs":
+            engine.set_arcs([])
+        else:
+            columns = bench.schema.columns[:2]
+            engine.alter_table(msgspec.structs.replace(bench.schema, columns=columns, version=2))
+        gc.collect()
+        assert texts() is None
+
+    def test_it_is_taken_anew_when_rows_and_texts_have_moved(self) -> None:
+        bench = self.small()
+        held = bench.engine._tables[bench.schema.id]
+        before, pool = self.sample_of(bench), held.pools[2]
+        gone = apply(">", bench.col("k"), par(0, INT64))
+        bench.run(bench.operation(Shape(Kind.DELETE, 1, 1, gone), 100))
+        assert self.sample_of(bench) is not before, "rows were compacted"
+        before = self.sample_of(bench)
+        assert held.pools[2] is pool
+        held.pools[2] = pool.rebuilt(np.arange(len(pool)))
+        assert self.sample_of(bench) is not before, "codes have another meaning"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crescando.client.base import ReadOutcome, WriteOutcome
-from crescando.engine.cycle import BLOCK_ROWS
+from crescando.engine.match import BLOCK_ROWS
 from crescando.roles.memory import UNLIMITED, Memory
 from crescando.roles.super import Super
 from crescando.spec import ClusterSpec
