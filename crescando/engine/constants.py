@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crescando.engine.decimals import beyond
+from crescando.engine.heap import Texts
 from crescando.engine.keys import I64
 from crescando.engine.operations import Operations
 from crescando.engine.statement import PHYSICAL, Column, Parameter
-from crescando.engine.values import Value, concatenate, from_column, new_pool
+from crescando.engine.values import Value, concatenate, from_column, interned
 from crescando.errors import TypeMismatchError
 from crescando.schema import DataType
 
@@ -177,8 +178,8 @@ def as_value(items: list[Any], kind: DataType) -> Value:
     if found - {accepted}:
         raise TypeMismatchError(f"constants of type {kind.value} are {accepted.__qualname__} objects")
     if kind.is_textual:
-        pool = new_pool(kind)
-        return Value(kind, pool.intern(items), valid, None, pool)
+        pool, codes = interned(Texts.of(items), kind)
+        return Value(kind, codes, valid, None, pool)
     try:
         dtype = np.dtype(np.float64) if kind.is_float else PHYSICAL[kind]
         data = np.array(items, dtype)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from crescando.engine import kernels
 from crescando.engine.dictionary import Pool
 from crescando.engine.functions import Cause
+from crescando.engine.heap import Texts
 from crescando.engine.keys import I64, Mask, order_keys
 from crescando.engine.statement import PHYSICAL, Column
 from crescando.schema import DataType
@@ -149,17 +150,21 @@ def with_raised(source: Value, target: DataType, data: NDArray[Any], error: Erro
     return Value(target, data, source.valid, first_cause(source.error, error), source.pool)
 
 
+def interned(texts: Texts, kind: DataType) -> tuple[Pool, NDArray[Any]]:
+    """Give a pool of some texts, and the code of each."""
+    pool = new_pool(kind)
+    if len(texts) == 1:
+        # As where one operation of a shape is asked for: nothing need be told apart.
+        return pool, pool.begin_with(texts)
+    pool.expect(len(texts))
+    return pool, pool.intern_texts(texts)
+
+
 def from_column(column: Column) -> Value:
     """Give a column as a value; strings get a pool of their own."""
     if not column.type.is_textual:
         return Value(column.type, column.values, column.valid)
-    pool = new_pool(column.type)
-    if len(column.texts) == 1:
-        # As where one operation of a shape is asked for: nothing need be told apart.
-        codes = pool.begin_with(column.texts)
-    else:
-        pool.expect(len(column.texts))
-        codes = pool.intern_texts(column.texts)
+    pool, codes = interned(column.texts, column.type)
     if len(codes) == 0:
         return Value(column.type, np.zeros(len(column), np.int64), column.valid, None, pool)
     inside = column.values if column.valid is None else np.where(column.valid, column.values, 0)
