@@ -124,7 +124,9 @@ def test_long_and_hostile_texts_are_told_apart() -> None:
 @pytest.mark.parametrize("text", ["", "a", "a\0", "ä" * 5_000, b"", b"\xff\0"])
 def test_a_pool_may_begin_with_one_text(text: str | bytes) -> None:
     others = [text[:0] + each for each in (["b", "bc"] if isinstance(text, str) else [b"b", b"bc"])]
-    for listed in (Texts.of([text]), Texts.of([*others, text, *others]).slice(2, 3)):
+    among = Texts.of([*others, text, *others])
+    within = Texts(among.heap, among.offsets[2:4], among.binary)
+    for listed in (Texts.of([text]), among.slice(2, 3), within):
         pool, made = Pool(binary=listed.binary), Pool([text])
         assert pool.begin_with(listed).tolist() == [0]
         assert (len(pool), pool.longest, pool.texts) == (1, made.longest, made.texts)

@@ -13,9 +13,10 @@ import pytest
 from crescando.engine.constants import Constants
 from crescando.engine.evaluator import Evaluator
 from crescando.engine.join import Bounds, Join
-from crescando.engine.match import Matcher
+from crescando.engine.match import BLOCK_ROWS, POINT_BLOCK_ROWS, WIDE_BLOCK_ROWS, Matcher
 from crescando.engine.plan import Access, Composite, make_plan
 from crescando.engine.sampling import SAMPLE_ROWS, Sample
+from crescando.engine.sharing import Sharing
 from crescando.engine.statement import Kind, Shape, Term
 from crescando.schema import DataType
 from tests.engine.workbench import Bench, apply, par, table
@@ -162,3 +163,31 @@ class TestHowLongASampleIsGood:
         assert held.pools[2] is pool
         held.pools[2] = pool.rebuilt(np.arange(len(pool)))
         assert self.sample_of(bench) is not before, "codes have another meaning"
+
+
+def test_only_points_are_looked_for_in_the_largest_blocks(bench: Bench) -> None:
+    """A range may want every row: between two blocks of so many nobody could call its read off for long."""
+    held = bench.engine._tables[bench.schema.id]
+    point = apply("=", bench.col("s"), par(0, STRING))
+    low, high = (apply(op, bench.col("i"), par(p, INT64)) for p, op in ((1, ">="), (2, "<=")))
+    computed = apply("=", apply("+", bench.col("i"), bench.col("t")), par(1, INT64))
+    expected = {
+        point: POINT_BLOCK_ROWS,
+        apply("and", low, high): WIDE_BLOCK_ROWS,
+        apply("or", point, low): BLOCK_ROWS,
+        computed: BLOCK_ROWS,
+    }
+    matchers = []
+    for where, block_rows in expected.items():
+        plan = make_plan(bench.read_shape(where), bench.schema)
+        constants = Constants([[("a", 1, 2)]])
+        matchers.append(Matcher(plan, constants, np.zeros(1, np.int64), held, Evaluator()))
+        assert matchers[-1].block_rows == block_rows, where
+    assert Sharing(dict(enumerate(matchers[:2])), held).block_rows == WIDE_BLOCK_ROWS
+    assert Sharing(dict(enumerate(matchers)), held).block_rows == BLOCK_ROWS
+    composite = Composite((*make_plan(bench.read_shape(point), bench.schema).accesses,), ())
+    ranged = make_plan(bench.read_shape(apply("and", low, high)), bench.schema).accesses
+    matchers[0].path = composite
+    assert matchers[0].block_rows == POINT_BLOCK_ROWS
+    matchers[0].path = Composite((*composite.parts, *ranged), ())
+    assert matchers[0].block_rows == WIDE_BLOCK_ROWS
